@@ -312,11 +312,8 @@ class AdjointPoint:
 
     def _placeholder(self, type: Attribute) -> SSAValue:
         """Return a placeholder of a type, which must not be used."""
-        shape = shape_of_vector(type)
-        memory = self._builder.scratch(*(shape or (1,)), element=element_of(type))
-        loaded = memory.block((0,) * len(shape), shape, tuple(range(len(shape)))) if shape else memory[0]
-        self.placeholders.append(loaded.ssa)
-        return loaded.ssa
+        self.placeholders.append(self._builder.uninitialized_cell(type).value.ssa)
+        return self.placeholders[-1]
 
     def _pull_branch(self, op: scf.IfOp) -> None:
         """Pull cotangents back through a branch without results, under the same condition."""

@@ -16,7 +16,6 @@ from dlc.calculus.custom_rules import custom_vjp
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of, is_storage_only
 from dlc.dialects.dl.dtypes import element_type, is_float
-from dlc.dialects.dl.interfaces import is_unsigned, storage_type
 from dlc.errors import DlcError, DTypeError, UnsupportedError
 from dlc.frontend.identifiers import identifier
 from dlc.frontend.trace import Tracer, current_trace, with_user_line
@@ -132,11 +131,11 @@ class Kernel:
         trace = KernelTrace(function, builder, self._checked)
         names = [p.name for p in self._parameters]
         operands = [
-            self._reference(trace, name, "operand", x.shape, element_type(x.dtype))
+            ArrayReference.of_argument(trace, name, "operand", x.shape, element_type(x.dtype))
             for name, x in zip(names, arrays, strict=False)
         ]
         results = [
-            self._reference(trace, name, "result", self._shape(spec), element_type_of_dtype(trace, spec.dtype))
+            ArrayReference.of_argument(trace, name, "result", self._shape(spec), element_type_of_dtype(trace, spec.dtype))
             for name, spec in zip(names[len(arrays) :], specs, strict=True)
         ]
         for reference in (*operands, *results):
@@ -156,12 +155,6 @@ class Kernel:
                 )
         elements = [*(reference.element for reference in results), *(i64 for _ in trace.checks)]
         return _KernelBody(function, elements, trace.finish(), [checks.messages for checks in trace.checks])
-
-    def _reference(
-        self, trace: KernelTrace, name: str, kind: str, shape: Sequence[TracedSize], element: Attribute
-    ) -> ArrayReference:
-        memory = trace.add_buffer(name, storage_type(element), shape, signed=not is_unsigned(element))
-        return ArrayReference(trace, name, tuple(shape), element, memory, kind, trace.scope)
 
     def _shape(self, spec: Result) -> tuple[TracedSize, ...]:
         return as_shape(f"kernel {self._name}: k.Result", spec.shape)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, TypeAlias, cast
 
 from dlc.dialects.dl.library_kernels.loops import POINTS_PER_TASK, TILE, UNROLL
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.trace import user_line_text
 from dlc.ir import Block, DenseArrayBase, IntegerAttr, Operation, i64, scf
-from dlc.kernels.conditions import comparison_facts
 from dlc.kernels.functions import index, require_value
 from dlc.kernels.index_ranges import Interval, LinearForm, is_less
 from dlc.kernels.kernel_trace import GridLanes, KernelTrace, LoopVariable, Scope, current_kernel_trace
@@ -29,85 +27,47 @@ _MAX_UNROLLED_ITERATIONS = 64
 LoopBound: TypeAlias = "TracedSize | Value"
 
 
-class LoopIterator(Iterator[Any], ABC):
-    """The iterator of `for i in k.range(…)`: its first step opens the loop and yields the index, the second closes it."""
-
-    def __init__(self, trace: KernelTrace) -> None:
-        self._trace = trace
-        self._scope: Scope | None = None
-        self._stack = ExitStack()
-
-    def __next__(self) -> Any:
-        if self._scope is None:
-            indices = self._open()
-            return indices[0] if len(indices) == 1 else indices
-        self._trace.close(self._scope)
-        self._stack.close()
-        raise StopIteration
-
-    @abstractmethod
-    def _open(self) -> tuple[Value, ...]:
-        """Emit the loop; return its indices."""
-
-    def _enter(self, loop: AbstractContextManager[Any]) -> Any:
-        return self._stack.enter_context(loop)
-
-    def _start(self, scope: Scope, variables: Sequence[KernelValue]) -> tuple[Value, ...]:
-        """Begin the body; return the indices."""
-        self._scope = scope
-        self._trace.open(scope)
-        return tuple(Value(self._trace, v, None, scope, LinearForm.of(v.ssa)) for v in variables)
+def _indices(trace: KernelTrace, scope: Scope, variables: Sequence[KernelValue]) -> tuple[Value, ...]:
+    """Open the scope of a loop; return its indices."""
+    trace.open(scope)
+    return tuple(Value(trace, v, None, scope, LinearForm.of(v.ssa)) for v in variables)
 
 
-class GridIterator(LoopIterator):
-    """A grid of independent points."""
-
-    def __init__(
-        self, trace: KernelTrace, sizes: Sequence[TracedSize], parallel: int | None = None, tile: Sequence[int] | None = None
-    ) -> None:
-        super().__init__(trace)
-        self._sizes, self._parallel, self._tile = sizes, parallel, tile
-
-    def _open(self) -> tuple[Value, ...]:
-        sizes = list(map(self._trace.local_size, self._sizes))
-        points: Sequence[KernelValue] = self._enter(parallel_loop(self._trace.builder, sizes, self._parallel, self._tile))
+def _grid_points(
+    trace: KernelTrace, sizes: Sequence[TracedSize], parallel: int | None = None, tile: Sequence[int] | None = None
+) -> Iterator[tuple[Value, ...]]:
+    """Emit a grid around the body of a `for` statement; yield the indices of a point."""
+    with parallel_loop(trace.builder, list(map(trace.local_size, sizes)), parallel, tile) as points:
         scope = Scope(
             "grid",
             user_line_text(),
-            [LoopVariable(p.ssa, 0, 1, n) for p, n in zip(points, self._sizes, strict=True)],
-            runs_once_or_more=all(is_less(0, n) is True for n in self._sizes),
-            never_runs=any(is_less(n, 1) is True for n in self._sizes),
-            conditions=[n - 1 for n in self._sizes],
+            [LoopVariable(p.ssa, 0, 1, n) for p, n in zip(points, sizes, strict=True)],
+            runs_once_or_more=all(is_less(0, n) is True for n in sizes),
+            never_runs=any(is_less(n, 1) is True for n in sizes),
+            conditions=[n - 1 for n in sizes],
         )
-        for point, size in zip(points, self._sizes, strict=True):
-            self._trace.set_range(point.ssa, Interval(0, size - 1))
-        if self._trace.checked and not scope.never_runs:
-            self._trace.add_checks(self._sizes).enter(points)
-        return self._start(scope, points)
+        for point, size in zip(points, sizes, strict=True):
+            trace.set_range(point.ssa, Interval(0, size - 1))
+        if trace.checked and not scope.never_runs:
+            trace.add_checks(sizes).enter(points)
+        yield _indices(trace, scope, points)
+        trace.close(scope)
 
 
-class RangeIterator(LoopIterator):
-    """A sequential loop."""
-
-    def __init__(self, trace: KernelTrace, low: Value, high: Value, step: Value, unroll: int = 1) -> None:
-        super().__init__(trace)
-        self._low, self._high, self._step, self._unroll = low, high, step, unroll
-
-    def _open(self) -> tuple[Value, ...]:
-        low, high = self._low.range, self._high.range
-        # The index after the last one must not overflow, or the loop would not end.
-        self._trace.require_no_overflow((self._high.form or LinearForm()) + (self._step.form or LinearForm()) + LinearForm(-1))
-        step = self._step.range.value
-        loop = self._trace.builder.loop(
-            self._low.kernel_value, self._high.kernel_value, step if isinstance(step, int) else self._step.kernel_value
-        )
-        variable: KernelValue = self._enter(loop)
-        if self._unroll > 1:
-            cast(Operation, cast(Block, variable.ssa.owner).parent_op()).attributes[UNROLL] = IntegerAttr(self._unroll, i64)
+def _loop(trace: KernelTrace, start: Value, stop: Value, stride: Value, unroll: int) -> Iterator[Value]:
+    """Emit a loop around the body of a `for` statement; yield its index."""
+    low, high, step = start.range, stop.range, stride.range.value
+    start_form, stop_form, stride_form = (x.form or LinearForm() for x in (start, stop, stride))
+    # The index after the last one must not overflow, or the loop would not end.
+    trace.require_no_overflow(stop_form + stride_form + LinearForm(-1))
+    step_value = step if isinstance(step, int) else stride.kernel_value
+    with trace.builder.loop(start.kernel_value, stop.kernel_value, step_value) as variable:
+        if unroll > 1:
+            cast(Operation, cast(Block, variable.ssa.owner).parent_op()).attributes[UNROLL] = IntegerAttr(unroll, i64)
         variables: list[LoopVariable] = []
         interval = Interval(low.low, high.high - 1)
         if isinstance(step, int):
-            residue = self._trace.residue_of(self._low.form or LinearForm(), step)
+            residue = trace.residue_of(start_form, step)
             if (first := low.value) is not None:
                 max_trip_count = -(-(cast(TracedSize, high.high) - first) // step)
                 interval = Interval(first, first + (max_trip_count - 1) * step)
@@ -116,23 +76,20 @@ class RangeIterator(LoopIterator):
             elif residue is not None and isinstance(interval.high, int):
                 interval = Interval(low.low, interval.high - (interval.high - residue) % step)
             if residue is not None:
-                self._trace.set_residue(variable.ssa, residue, step)
-        self._trace.set_range(variable.ssa, interval)
+                trace.set_residue(variable.ssa, residue, step)
+        trace.set_range(variable.ssa, interval)
         form = LinearForm.of(variable.ssa)
-        facts = [
-            *comparison_facts(self._trace, "ge", form, self._low.form or LinearForm()),
-            *comparison_facts(self._trace, "lt", form, self._high.form or LinearForm()),
-        ]
         scope = Scope(
             "range",
             user_line_text(),
             variables,
-            facts,
+            [*trace.comparison_facts("ge", form, start_form), *trace.comparison_facts("lt", form, stop_form)],
             runs_once_or_more=is_less(low.high, high.low) is True,
             never_runs=interval.is_empty,
             conditions=[cast(TracedSize, r.high - r.low) for r in (Interval(low.low, high.high - 1), interval) if r.is_finite],
         )
-        return self._start(scope, [variable])
+        yield _indices(trace, scope, [variable])[0]
+        trace.close(scope)
 
 
 @contextmanager
@@ -184,7 +141,8 @@ def grid(
         raise trace.error("k.grid: parallel with tile; the points of a tile are a task", DTypeError)
     if vectorize > 1:
         return _vectorized_grid(trace, sizes, parallel, tile, vectorize)
-    return GridIterator(trace, sizes, parallel, tile)
+    points = _grid_points(trace, sizes, parallel, tile)
+    return points if len(sizes) > 1 else (point for (point,) in points)
 
 
 def _vectorized_grid(
@@ -196,15 +154,14 @@ def _vectorized_grid(
             raise trace.error(f"k.grid: tile={tile!r:.60} with vectorize={vectorize}; expected a last size that it divides")
         tile = (*tile[:-1], tile[-1] // vectorize)
     for first, num_strips, width in _split_into_strips(sizes[-1], vectorize):
-        for point in GridIterator(trace, (*sizes[:-1], num_strips), parallel, tile):
-            *outer, strip = cast("tuple[Value, ...]", point if isinstance(point, tuple) else (point,))
+        for *outer, strip in _grid_points(trace, (*sizes[:-1], num_strips), parallel, tile):
             trace.lanes = GridLanes(strip.kernel_value.ssa, width) if width > 1 else None
             last = strip * width + first
             yield (*outer, last) if outer else last
             trace.lanes = None
 
 
-def range(start: LoopBound, stop: LoopBound | None = None, step: LoopBound = 1, *, unroll: int = 1) -> RangeIterator:
+def range(start: LoopBound, stop: LoopBound | None = None, step: LoopBound = 1, *, unroll: int = 1) -> Iterator[Value]:
     """Iterate in sequence over start, start + step, … below stop: `for j in k.range(n):`.
 
     Bounds are sizes, indices, or integer values; the step is a positive integer, or an index that is provably positive.
@@ -222,7 +179,7 @@ def range(start: LoopBound, stop: LoopBound | None = None, step: LoopBound = 1, 
     if not is_python_integer(unroll) or not 1 <= unroll <= _MAX_UNROLLED_ITERATIONS:
         expected = f"expected a Python integer of 1 to {_MAX_UNROLLED_ITERATIONS}"
         raise trace.error(f"k.range: unroll={unroll!r:.60}; {expected}", DTypeError)
-    return RangeIterator(trace, low, high, stride, unroll)
+    return _loop(trace, low, high, stride, unroll)
 
 
 def strips(stop: TracedSize, width: int) -> Generator[tuple[Value, int]]:
@@ -237,7 +194,7 @@ def strips(stop: TracedSize, width: int) -> Generator[tuple[Value, int]]:
             raise trace.error(f"k.strips: {name} {n!r:.60}; expected an integer that is known while tracing", ShapeError)
     for first, num_strips, strip_width in _split_into_strips(stop, width):
         if not trace.is_in_grid:
-            for strip in GridIterator(trace, (num_strips,)):
+            for (strip,) in _grid_points(trace, (num_strips,)):
                 yield strip_width * strip + first, strip_width
         elif isinstance(num_strips, int) and num_strips == 1:
             yield index(first), strip_width

@@ -9,11 +9,6 @@ from dlc.ir import Attribute, Operation, arith, f32, i32
 from dlc.passes.kernel_values import KernelValue, select, with_element
 
 
-def divide_by_positive(a: KernelValue, b: KernelValue, *, may_be_negative: bool) -> tuple[KernelValue, KernelValue]:
-    """Return the quotient, rounded down, and the remainder of an index by a positive one."""
-    return floor_divide(a, b) if may_be_negative else (a // b, a % b)
-
-
 def floor_divide(x: KernelValue, y: KernelValue) -> tuple[KernelValue, KernelValue]:
     """Return the quotient of integers, rounded down, and the remainder; 0 for a zero divisor.
 

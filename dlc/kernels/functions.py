@@ -9,9 +9,9 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.dtypes import is_bool, is_float
 from dlc.dialects.dl.interfaces import storage_type
 from dlc.errors import DTypeError, ShapeError
-from dlc.ir import Attribute, Operation, UnitAttr, arith, bf16, f16, f32, f64, i64, math
+from dlc.ir import Attribute, Operation, UnitAttr, arith, f32, f64, i64, math
 from dlc.ir import index as index_type
-from dlc.kernels.index_ranges import Interval
+from dlc.kernels.index_ranges import INT64_RANGE, Interval
 from dlc.kernels.kernel_trace import KernelTrace, current_kernel_trace
 from dlc.kernels.shapes import require_shape
 from dlc.kernels.values import (
@@ -28,8 +28,6 @@ from dlc.kernels.values import (
 from dlc.passes import kernel_values
 from dlc.passes.kernel_values import KernelValue
 from dlc.shapes.traced_dims import TracedSize
-
-_INT64_RANGE = Interval(-(1 << 63), (1 << 63) - 1)
 
 
 def maximum(x: ValueLike, y: ValueLike) -> Value:
@@ -52,7 +50,7 @@ def _extremum(
     trace = current_kernel_trace(name)
     a, b = common(trace, name, x, y)
     require_uniform(f"k.{name}", a, b)
-    _require_arithmetic(trace, name, a)
+    a.require_arithmetic(f"k.{name}")
     result = compute(a.kernel_value, b.kernel_value)
     return a.index_of(result, combine(a.range, b.range)) if a.is_index else a.derived(result)
 
@@ -101,7 +99,7 @@ def dot(a: Value, b: Value, total: Value | None = None) -> Value:
         raise trace.error(f"k.dot of {tiles}; expected one dtype, and a total of shape {shape}", DTypeError)
     # Columns of a tile are loaded from memory as broadcast elements.
     memory = trace.builder.scratch(*a.shape, element=storage_type(cast(Attribute, a.element)))
-    memory.set_block((0, 0), (0, 1), a.kernel_value)
+    memory.set_vector(a.kernel_value)
     for p in range(a.shape[1]):
         total = fma(a.derived(memory.block((0, p), (shape[0], 1), (0, 1))), b[p], total)
     return total
@@ -114,7 +112,7 @@ def _math(name: str, op: type[Operation], doc: str, *attributes: str) -> Callabl
         trace = current_kernel_trace(name)
         require_value(trace, name, x)
         _require_float(trace, name, x)
-        result = _apply(op, x.kernel_value)
+        result = kernel_values.math_op(op, x.kernel_value)
         cast(Operation, result.ssa.owner).attributes |= dict.fromkeys(attributes, UnitAttr())
         return x.derived(result)
 
@@ -146,7 +144,7 @@ def copysign(x: ValueLike, y: ValueLike) -> Value:
     trace = current_kernel_trace("copysign")
     a, b = common(trace, "copysign", x, y)
     _require_float(trace, "copysign", a)
-    return a.derived(_apply(math.CopySignOp, a.kernel_value, b.kernel_value))
+    return a.derived(kernel_values.math_op(math.CopySignOp, a.kernel_value, b.kernel_value))
 
 
 def power(x: ValueLike, y: ValueLike) -> Value:
@@ -154,7 +152,7 @@ def power(x: ValueLike, y: ValueLike) -> Value:
     trace = current_kernel_trace("power")
     a, b = common(trace, "power", x, y)
     _require_float(trace, "power", a)
-    return a.derived(_apply(math.PowFOp, a.kernel_value, b.kernel_value))
+    return a.derived(kernel_values.math_op(math.PowFOp, a.kernel_value, b.kernel_value))
 
 
 def absolute(x: Value) -> Value:
@@ -215,7 +213,7 @@ def index(value: ValueLike) -> Value:
     if value.shape or is_float(value.element) or value.is_bool:
         raise trace.error(f"k.index of {value!r}; expected one integer; convert with .astype(np.int64)", DTypeError)
     # An unsigned integer of 64 bits may be a negative index.
-    limits = Interval(*map(int, scalar.limits(value.element))) if scalar.bits(value.element) < 64 else _INT64_RANGE
+    limits = Interval(*map(int, scalar.limits(value.element))) if scalar.bits(value.element) < 64 else INT64_RANGE
     wide = value.kernel_value.widened(i64)
     return value.index_of(trace.builder.op(arith.IndexCastOp(wide.ssa, index_type)), limits)
 
@@ -241,12 +239,6 @@ def assume_index(value: ValueLike, size: TracedSize) -> Value:
     return given.index_of(given.kernel_value, Interval(0, size - 1))
 
 
-def _apply(op: type[Operation], *operands: KernelValue) -> KernelValue:
-    x = operands[0]
-    properties = {"fastmath": arith.FastMathFlagsAttr("none")}
-    return x.builder.op(op.create(operands=[v.ssa for v in operands], result_types=[x.type], properties=properties))
-
-
 def require_value(trace: KernelTrace, function: str, x: object, repair: str = "use the function of NumPy") -> None:
     """Raise DTypeError unless `x` is a value of the kernel, of a scope that is open."""
     if not isinstance(x, Value):
@@ -257,10 +249,4 @@ def require_value(trace: KernelTrace, function: str, x: object, repair: str = "u
 def _require_float(trace: KernelTrace, function: str, x: Value) -> None:
     if x.element not in (f32, f64):
         hint = "expected float32 or float64; convert with .astype"
-        raise trace.error(f"k.{function}: a value of dtype {x.dtype_name}; {hint}", DTypeError)
-
-
-def _require_arithmetic(trace: KernelTrace, function: str, x: Value) -> None:
-    if x.is_bool or x.element in (f16, bf16):
-        hint = "expected integers, float32 or float64; convert with .astype"
         raise trace.error(f"k.{function}: a value of dtype {x.dtype_name}; {hint}", DTypeError)

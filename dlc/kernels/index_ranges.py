@@ -108,6 +108,9 @@ class Interval:
         return str(self.low) if self.low == self.high else f"{self.low}..{self.high}"
 
 
+INT64_RANGE = Interval(-(1 << 63), (1 << 63) - 1)
+
+
 def _sum(a: Bound, b: Bound) -> Bound:
     return a if isinstance(a, float) else b if isinstance(b, float) else a + b
 

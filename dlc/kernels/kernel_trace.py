@@ -12,8 +12,8 @@ from dlc.dialects.sizes import argument_size_attributes, symbol
 from dlc.errors import DlcError
 from dlc.frontend.trace import with_user_line
 from dlc.ir import ArrayAttr, Attribute, BlockArgument, DictionaryAttr, FunctionType, SSAValue, func, i64, index
-from dlc.kernels.index_ranges import Bound, Fact, Interval, LinearForm
-from dlc.kernels.index_sets import IndexSet
+from dlc.kernels.index_ranges import INT64_RANGE, Bound, Fact, Interval, LinearForm
+from dlc.kernels.index_sets import RANGES, IndexSet
 from dlc.kernels.run_time_checks import PointChecks
 from dlc.passes.kernel_builder import Buffer, KernelBuilder
 from dlc.passes.kernel_values import KernelValue
@@ -21,7 +21,6 @@ from dlc.passes.types import memref_type
 from dlc.shapes.dims import Atom, Dim, Monomial, Size, UndecidableError, is_nonnegative
 from dlc.shapes.traced_dims import TracedSize, untraced
 
-_INT64 = Interval(-(1 << 63), (1 << 63) - 1)
 # Sizes are below this limit: no array has as many elements.
 _MAX_SIZE_BITS = 40
 
@@ -241,6 +240,19 @@ class KernelTrace:
                     result = result.limited(fact.range)
         return result
 
+    def comparison_facts(self, predicate: str, a: LinearForm, b: LinearForm) -> list[Fact]:
+        """Return the conditions on indices that follow from a comparison."""
+        if predicate not in RANGES:
+            return []
+        difference, interval = a - b, RANGES[predicate]
+        facts = [
+            Fact(difference.terms, interval - difference.constant),
+            # a = (a - b) + b, and b = a - (a - b)
+            Fact(a.terms, interval + self.range_of(b) - a.constant),
+            Fact(b.terms, -interval + self.range_of(a) - b.constant),
+        ]
+        return [f for fact in facts for f in ((fact, fact.negated()) if fact.terms else (fact,))]
+
     def size_conditions(self) -> list[Dim]:
         """Return symbolic sizes that are not negative in the open scopes."""
         conditions: list[Bound] = []
@@ -259,9 +271,9 @@ class KernelTrace:
     def _fits_int64(self, end: Bound) -> bool:
         """Return whether an end of a range fits in 64 bits, for all possible sizes of arrays."""
         if isinstance(end, int | float):
-            return _INT64.low <= end <= _INT64.high
+            return INT64_RANGE.low <= end <= INT64_RANGE.high
         terms = cast(Dim, untraced(end)).terms
-        if sum(abs(c) << self._size_bits(monomial) for monomial, c in terms.items()) > _INT64.high:
+        if sum(abs(c) << self._size_bits(monomial) for monomial, c in terms.items()) > INT64_RANGE.high:
             raise UndecidableError(f"does an index of {end} fit 64 bits?")
         return True
 

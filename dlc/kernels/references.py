@@ -72,6 +72,14 @@ class ArrayReference(_WithoutOperators):
     def __post_init__(self) -> None:
         self.coverage = Coverage(self.shape) if self.outer is None else self.outer[0].coverage
 
+    @staticmethod
+    def of_argument(
+        trace: KernelTrace, name: str, kind: str, shape: Sequence[TracedSize], element: Attribute
+    ) -> ArrayReference:
+        """Add an operand or a result to the arguments of a kernel; return a reference to it."""
+        memory = trace.add_buffer(name, storage_type(element), shape, signed=not is_unsigned(element))
+        return ArrayReference(trace, name, tuple(shape), element, memory, kind, trace.scope)
+
     @property
     def _whole_shape(self) -> tuple[TracedSize, ...]:
         return self.shape if self.outer is None else self.outer[0].shape
@@ -129,20 +137,28 @@ class ArrayReference(_WithoutOperators):
         return self._load(self._positions(indices), shape, self._axes(axis, len(shape)), fill)
 
     def _load(self, positions: Sequence[Value], shape: tuple[int, ...], axes: tuple[int, ...], fill: float | None) -> Value:
-        widths = self._widths(axes, shape)
-        masked = [] if fill is None else self._masked_axes(positions, widths)
-        self._require_static_mask(masked)
-        start = self._checked(positions, widths, masked)
+        start, block_shape, block_axes, masked_dims = self._block(positions, shape, axes, is_masked=fill is not None)
         self._require_readable()
         padding = None if fill is None else constant(self.trace, fill, self.element).kernel_value
-        # To mask an axis that is not part of the vector, add it as a leading axis of size 1.
-        outer = tuple(k for k in masked if k not in axes)
-        transfer_axes = (*outer, *axes)
-        masked_dims = [d for d, k in enumerate(transfer_axes) if k in masked]
-        result = self._value(self.memory.block(start, (*(1 for _ in outer), *shape), transfer_axes, padding, masked_dims))
-        for _ in outer:
+        result = self._value(self.memory.block(start, block_shape, block_axes, padding, masked_dims))
+        for _ in range(len(block_shape) - len(shape)):
             result = result[0]
         return result
+
+    def _block(
+        self, positions: Sequence[Value], shape: tuple[int, ...], axes: tuple[int, ...], *, is_masked: bool
+    ) -> tuple[list[Any], tuple[int, ...], tuple[int, ...], list[int]]:
+        """Return the indices, shape, axes and masked dimensions of the transfer of a vector or tile.
+
+        A masked axis that is not an axis of the vector is a leading one of size 1.
+        """
+        widths = self._widths(axes, shape)
+        masked = self._masked_axes(positions, widths) if is_masked else []
+        self._require_static_mask(masked)
+        outer = tuple(k for k in masked if k not in axes)
+        block_axes = (*outer, *axes)
+        masked_dims = [d for d, k in enumerate(block_axes) if k in masked]
+        return self._checked(positions, widths, masked), (*(1 for _ in outer), *shape), block_axes, masked_dims
 
     def store(self, *indices: Any, value: Value, axis: int | Sequence[int] | None = None, masked: bool = False) -> None:
         """Store a vector or tile along its axes, by default the last ones, starting at these indices.
@@ -156,16 +172,10 @@ class ArrayReference(_WithoutOperators):
         self._store(self._positions(indices), vector, self._axes(axis, len(vector.shape)), masked=masked)
 
     def _store(self, positions: Sequence[Value], vector: Value, axes: tuple[int, ...], *, masked: bool) -> None:
-        widths = self._widths(axes, vector.shape)
-        masked_axes = self._masked_axes(positions, widths) if masked else []
-        self._require_static_mask(masked_axes)
-        start = self._checked(positions, widths, masked_axes)
-        outer = tuple(k for k in masked_axes if k not in axes)
-        stored = vector.kernel_value.splat((*(1 for _ in outer), *vector.shape)) if outer else vector.kernel_value
-        transfer_axes = (*outer, *axes)
-        masked_dims = [d for d, k in enumerate(transfer_axes) if k in masked_axes]
-        self.memory.set_block(start, transfer_axes, stored, masked_dims)
-        self._record_store(positions, widths)
+        start, block_shape, block_axes, masked_dims = self._block(positions, vector.shape, axes, is_masked=masked)
+        stored = vector.kernel_value if block_shape == vector.shape else vector.kernel_value.splat(block_shape)
+        self.memory.set_block(start, block_axes, stored, masked_dims)
+        self._record_store(positions, self._widths(axes, vector.shape))
 
     def __repr__(self) -> str:
         name = self.name if self.kind == "buffer" else f"the {self.kind} {self.name}"

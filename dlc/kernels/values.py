@@ -19,13 +19,12 @@ from dlc.dialects.dl.interfaces import is_unsigned, storage_type
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.trace import Tracer, is_python_scalar
 from dlc.ir import Attribute, DenseIntOrFPElementsAttr, arith, bf16, f16, i64, math, vector
-from dlc.kernels.conditions import comparison_facts
-from dlc.kernels.conversions import convert, divide_by_positive, floor_divide
+from dlc.kernels.conversions import convert, floor_divide
 from dlc.kernels.index_ranges import Fact, Interval, LinearForm, is_less
 from dlc.kernels.index_sets import IndexSet
 from dlc.kernels.kernel_trace import GridLanes, KernelTrace, Scope
 from dlc.kernels.shapes import require_shape
-from dlc.passes.kernel_values import KernelValue, maximum, minimum, shape_of_vector
+from dlc.passes.kernel_values import KernelValue, math_op, maximum, minimum, shape_of_vector
 from dlc.passes.types import i64_array, vector_type
 from dlc.shapes.traced_dims import TracedDim
 
@@ -98,19 +97,19 @@ class Value:
         return self._arithmetic("+", other, lambda a, b: a + b, lambda a, b: a + b)
 
     def __radd__(self, other: ValueLike) -> Value:
-        return self._converted(other) + self
+        return self.converted(other) + self
 
     def __sub__(self, other: ValueLike) -> Value:
         return self._arithmetic("-", other, lambda a, b: a - b, lambda a, b: a - b)
 
     def __rsub__(self, other: ValueLike) -> Value:
-        return self._converted(other) - self
+        return self.converted(other) - self
 
     def __mul__(self, other: ValueLike) -> Value:
         return self._arithmetic("*", other, lambda a, b: a * b, self._product_form)
 
     def __rmul__(self, other: ValueLike) -> Value:
-        return self._converted(other) * self
+        return self.converted(other) * self
 
     def __truediv__(self, other: ValueLike) -> Value:
         a, b = self._operands("/", other)
@@ -119,31 +118,28 @@ class Value:
         return a.derived(a.kernel_value / b.kernel_value)
 
     def __rtruediv__(self, other: ValueLike) -> Value:
-        return self._converted(other) / self
+        return self.converted(other) / self
 
     def __floordiv__(self, other: ValueLike) -> Value:
         return self._divided("//", other)[0]
 
     def __rfloordiv__(self, other: ValueLike) -> Value:
-        return self._converted(other) // self
+        return self.converted(other) // self
 
     def __mod__(self, other: ValueLike) -> Value:
         return self._divided("%", other)[1]
 
     def __rmod__(self, other: ValueLike) -> Value:
-        return self._converted(other) % self
+        return self.converted(other) % self
 
     def __neg__(self) -> Value:
-        return 0 - self if not self.is_float else self.derived(-self._arithmetic_operand("-").kernel_value)
+        return 0 - self if not self.is_float else self.derived(-self.require_arithmetic("-").kernel_value)
 
     def __abs__(self) -> Value:
         """Return |x|; the smallest integer is its own absolute value."""
-        x = self.require_usable()._arithmetic_operand("abs").kernel_value
+        x = self.require_usable().require_arithmetic("abs").kernel_value
         if self.is_float:
-            properties = {"fastmath": arith.FastMathFlagsAttr("none")}
-            return self.derived(
-                x.builder.op(math.AbsFOp.create(operands=[x.ssa], result_types=[x.type], properties=properties))
-            )
+            return self.derived(math_op(math.AbsFOp, x))
         if not x.signed:
             return self
         negative = -self
@@ -158,7 +154,7 @@ class Value:
             raise self.error(problem, DTypeError)
         half = self ** (exponent // 2) if exponent > 1 else None
         if half is None:
-            return self.require_usable()._arithmetic_operand("**")
+            return self.require_usable().require_arithmetic("**")
         return half * half * self if exponent % 2 else half * half
 
     def __and__(self, other: ValueLike) -> Value:
@@ -171,7 +167,7 @@ class Value:
         return self._bitwise("^", other, lambda a, b: a ^ b)
 
     def __invert__(self) -> Value:
-        result = self ^ (True if self.is_bool else self._converted(-1) if self.kernel_value.signed else self._all_ones())
+        result = self ^ (True if self.is_bool else self.converted(-1) if self.kernel_value.signed else self._all_ones())
         return result if self.index_set is None else replace(result, index_set=self.index_set.complement())
 
     def __lshift__(self, count: int | Value) -> Value:
@@ -239,8 +235,8 @@ class Value:
         builder = self.trace.builder
         memory = builder.scratch(prod(sizes), element=storage_type(cast(Attribute, self.element)))
         source, target = memory.with_shape(self.shape), memory.with_shape(sizes)
-        source.set_block((0,) * len(self.shape), tuple(range(len(self.shape))), self.kernel_value)
-        return self.derived(target.block((0,) * len(sizes), sizes, tuple(range(len(sizes)))))
+        source.set_vector(self.kernel_value)
+        return self.derived(target.vector())
 
     # Conversions
 
@@ -342,7 +338,7 @@ class Value:
         offsets = counted(self.trace, cast(GridLanes, self.trace.lanes).width)
         return matched(first, offsets * self.lane_stride)[0] + offsets * self.lane_stride
 
-    def _converted(self, other: ValueLike) -> Value:
+    def converted(self, other: ValueLike) -> Value:
         """Return an operand as a value of this dtype. Raises DTypeError for another dtype."""
         if isinstance(other, Value):
             other.require_usable()
@@ -356,10 +352,11 @@ class Value:
     def _operands(self, operator: str, other: ValueLike) -> tuple[Value, Value]:
         """Return both operands of an arithmetic operator, with equal shapes."""
         self.require_usable()
-        a, b = matched(self._arithmetic_operand(operator), self._converted(other))
+        a, b = matched(self.require_arithmetic(operator), self.converted(other))
         return a, b
 
-    def _arithmetic_operand(self, operator: str) -> Value:
+    def require_arithmetic(self, operator: str) -> Value:
+        """Return the value; raise DTypeError for booleans and half precision."""
         if self.is_bool:
             raise self.error(f"{operator} of booleans; use & | ^ ~, or convert with .astype", DTypeError)
         if self.element in _HALF_PRECISION:
@@ -401,15 +398,15 @@ class Value:
             require_uniform(operator, a, b)
             if b.range.low <= 0:
                 raise a.error(f"{operator} of an index by {b.range}; the divisor must be positive")
-            may_be_negative = is_less(a.range.low, 0) is not False
-            quotient, remainder = divide_by_positive(a.kernel_value, b.kernel_value, may_be_negative=may_be_negative)
+            x, y = a.kernel_value, b.kernel_value
+            quotient, remainder = (x // y, x % y) if is_less(a.range.low, 0) is False else floor_divide(x, y)
             ranges = a.range.floor_divided(b.range), a.range.remainder(b.range)
             return a.index_of(quotient, ranges[0]), a.index_of(remainder, ranges[1])
         quotient, remainder = floor_divide(a.kernel_value, b.kernel_value)
         return a.derived(quotient), a.derived(remainder)
 
     def _bitwise(self, operator: str, other: ValueLike, compute: Callable[[KernelValue, KernelValue], KernelValue]) -> Value:
-        a, b = matched(self.require_usable(), self._converted(other))
+        a, b = matched(self.require_usable(), self.converted(other))
         if a.is_float or a.is_index:
             raise a.error(f"{operator} of {a.dtype_name} values; expected booleans or integers", DTypeError)
         result = a.derived(compute(a.kernel_value, b.kernel_value))
@@ -453,14 +450,14 @@ class Value:
         return int(scalar.limits(cast(Attribute, self.element))[1])
 
     def _compared(self, predicate: str, other: ValueLike) -> Value:
-        a, b = matched(self.require_usable(), self._converted(other))
+        a, b = matched(self.require_usable(), self.converted(other))
         if a.lane_stride or b.lane_stride:
             return a.astype(np.int64)._compared(predicate, b.astype(np.int64))
         if a.element in _HALF_PRECISION:
-            a._arithmetic_operand(_COMPARISONS[predicate])
+            a.require_arithmetic(_COMPARISONS[predicate])
         facts, index_set = (), None
         if a.form is not None and b.form is not None:
-            facts = tuple(comparison_facts(self.trace, predicate, a.form, b.form))
+            facts = tuple(self.trace.comparison_facts(predicate, a.form, b.form))
             index_set = IndexSet.of_comparison(predicate, a.form - b.form)
         result = KernelValue(self.trace.builder, a.kernel_value.compared(predicate, b.kernel_value).ssa, False)
         return Value(self.trace, result, _bool(), self.trace.scope, facts=facts, index_set=index_set)
@@ -493,7 +490,7 @@ class Value:
             raise self.error(f".{name}() of a scalar; expected a vector", ShapeError)
         if axis is not None and not -rank <= axis < rank:
             raise self.error(f".{name}(axis={axis}) of a value of shape {self.shape}", ShapeError)
-        self._arithmetic_operand(f".{name}()")
+        self.require_arithmetic(f".{name}()")
         if rank == 1:
             result = self.derived(reduce(self.kernel_value))
             return result.derived(result.kernel_value.splat((1,))) if keepdims else result
@@ -596,15 +593,14 @@ def stacked(values: Sequence[Value]) -> Value:
     """Join values of one shape along a new leading axis."""
     first = values[0]
     (shape,) = {v.shape for v in values}
-    memory = first.trace.builder.scratch(len(values), *(shape or ()), element=storage_type(cast(Attribute, first.element)))
+    memory = first.trace.builder.scratch(len(values), *shape, element=storage_type(cast(Attribute, first.element)))
     for i, v in enumerate(values):
         start = (i, *(0 for _ in shape))
         if shape:
             memory.set_block(start, tuple(range(1, len(start))), v.kernel_value)
         else:
             memory[start] = v.kernel_value
-    rank = 1 + len(shape)
-    return first.derived(memory.block((0,) * rank, (len(values), *shape), tuple(range(rank))))
+    return first.derived(memory.vector())
 
 
 def _tree(values: Sequence[KernelValue], combine: Callable[[KernelValue, KernelValue], KernelValue]) -> KernelValue:
@@ -621,4 +617,4 @@ def common(trace: KernelTrace, function: str, *operands: object) -> tuple[Value,
     if first is None:
         raise trace.error(f"k.{function}: {operands[0]!r:.60} has no dtype; use math.{function}, or k.full", DTypeError)
     first.require_usable()
-    return matched(*(first._converted(cast(Any, x)) for x in operands))  # pyright: ignore[reportPrivateUsage]
+    return matched(*(first.converted(cast(Any, x)) for x in operands))

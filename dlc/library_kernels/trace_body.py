@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any, NoReturn
 
 from dlc.dialects.dl.base import element_type_of, shape_of
-from dlc.dialects.dl.interfaces import LibraryKernel, is_unsigned, storage_type
+from dlc.dialects.dl.interfaces import LibraryKernel
 from dlc.errors import CompileError
 from dlc.ir import Block, FunctionType, Region, func
 from dlc.kernels.kernel_trace import KernelTrace, tracing_kernel
@@ -83,9 +83,8 @@ def traced(rule: Callable[..., None], *, is_batched: bool = False) -> BodyTracer
             shape, element = shape_of(value), element_type_of(value)
             if is_batched:
                 shape = (product(shape[:leading]), *(shape[leading:] or (1,)))
-            buffer = trace.add_buffer(name, storage_type(element), traced_sizes(shape, sizes), signed=not is_unsigned(element))
             kind = "operand" if value in op.operands else "result"
-            references.append(ArrayReference(trace, name, traced_sizes(shape, sizes), element, buffer, kind, trace.scope))
+            references.append(ArrayReference.of_argument(trace, name, kind, traced_sizes(shape, sizes), element))
         with tracing_kernel(trace):
             rule(op, *references)
         return function, trace.finish()

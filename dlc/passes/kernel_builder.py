@@ -61,10 +61,13 @@ class KernelBuilder(ValueBuilder):
 
     def cell(self, value: KernelValue) -> Cell:
         """Return a new mutable variable with an initial value."""
-        shape = shape_of_vector(value.type) or (1,)
-        cell = Cell(Buffer(self, self.op_builder.alloca(element_of(value.type), shape), value.signed), value.type)
+        cell = self.uninitialized_cell(value.type, signed=value.signed)
         cell.value = value
         return cell
+
+    def uninitialized_cell(self, type: Attribute, *, signed: bool = True) -> Cell:
+        memory = self.op_builder.alloca(element_of(type), shape_of_vector(type) or (1,))
+        return Cell(Buffer(self, memory, signed), bool(shape_of_vector(type)))
 
     def scratch(self, *shape: int, element: Attribute) -> Buffer:
         """Allocate an uninitialized private buffer."""
@@ -114,6 +117,16 @@ class Buffer:
         indices, map_ = [ssa(i) for i in start], _axes_map(len(start), axes)
         self.builder.op_builder.transfer_write(block.ssa, self.memref, indices, map_, masked_dims)
 
+    def vector(self) -> KernelValue:
+        """Load all elements of a buffer of static shape."""
+        shape = memref_of(self.memref).get_shape()
+        return self.block((0,) * len(shape), shape, tuple(range(len(shape))))
+
+    def set_vector(self, value: KernelValue) -> None:
+        """Store all elements of a buffer of static shape."""
+        rank = len(memref_of(self.memref).get_shape())
+        self.set_block((0,) * rank, tuple(range(rank)), value)
+
     def with_shape(self, shape: tuple[Size, ...]) -> Buffer:
         """Return the elements of a contiguous buffer in another shape."""
         if shape == sizes_of(self.memref):
@@ -132,19 +145,17 @@ def _axes_map(rank: int, axes: tuple[int, ...]) -> AffineMap:
 class Cell:
     """A mutable variable, which later passes promote to a register."""
 
-    def __init__(self, buffer: Buffer, type: Attribute) -> None:
+    def __init__(self, buffer: Buffer, is_vector: bool) -> None:
         self.buffer = buffer
-        self.type = type
+        self.is_vector = is_vector
 
     @property
     def value(self) -> KernelValue:
-        shape = shape_of_vector(self.type)
-        return self.buffer.block((0,) * len(shape), shape, tuple(range(len(shape)))) if shape else self.buffer[0]
+        return self.buffer.vector() if self.is_vector else self.buffer[0]
 
     @value.setter
     def value(self, value: KernelValue) -> None:
-        rank = len(shape_of_vector(self.type))
-        if rank:
-            self.buffer.set_block((0,) * rank, tuple(range(rank)), value)
+        if self.is_vector:
+            self.buffer.set_vector(value)
         else:
             self.buffer[0] = value

@@ -224,6 +224,13 @@ def ssa(i: Index) -> Any:
     return i.ssa if isinstance(i, KernelValue) else i
 
 
+def math_op(op: type[Operation], x: KernelValue, *others: KernelValue) -> KernelValue:
+    """Apply an elementwise op of the `math` dialect."""
+    properties = {"fastmath": arith.FastMathFlagsAttr("none")}
+    operands = [v.ssa for v in (x, *others)]
+    return x.builder.op(op.create(operands=operands, result_types=[x.type], properties=properties))
+
+
 def fma(a: KernelValue, b: KernelValue, c: KernelValue) -> KernelValue:
     """Return a·b + c, rounded once if the target has FMA instructions; the result has the type of c."""
     kind = vector.FMAOp if shape_of_vector(c.type) else math.FmaOp
