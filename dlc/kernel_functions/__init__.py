@@ -4,5 +4,5 @@ kernel.py                `@dlc.kernel`: traces a function in the language of `dl
 tracing_builder.py       a builder that gives ops the location of the user's line
 adjoints.py              reverse mode: the body that computes the cotangents of the operands
 adjoint_points.py        the adjoint of one point of a grid; adjoint_rules.py: of scalar and vector ops
-parallel_dims.py         the dimensions of a grid along which points access different elements
+parallel_dims.py         loads and stores, and the dimensions of a grid along which points access different elements
 """

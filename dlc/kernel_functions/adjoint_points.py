@@ -10,6 +10,7 @@ from dlc.dialects.dl.dtypes import is_float
 from dlc.errors import UnsupportedError
 from dlc.ir import AffineDimExpr, Attribute, Block, BlockArgument, Operation, SSAValue, arith, func, memref, scf, vector
 from dlc.kernel_functions.adjoint_rules import RULES, cotangent_element
+from dlc.kernel_functions.parallel_dims import Load, Store, loaded_buffer, stored_buffer
 from dlc.kernels.kernel_trace import KernelTrace
 from dlc.kernels.values import Value
 from dlc.passes.kernel_builder import Buffer, Cell
@@ -24,28 +25,6 @@ _PURE_OPS = (
     "vector.reduction",
     "vector.extract",
 )
-
-
-def stored_buffer(op: Operation) -> SSAValue | None:
-    """Return the buffer that an op stores to."""
-    match op:
-        case memref.StoreOp():
-            return op.memref
-        case vector.TransferWriteOp():
-            return op.source
-        case _:
-            return None
-
-
-def _loaded_buffer(op: Operation) -> SSAValue | None:
-    """Return the buffer that an op loads from."""
-    match op:
-        case memref.LoadOp():
-            return op.memref
-        case vector.TransferReadOp():
-            return op.source
-        case _:
-            return None
 
 
 class AdjointPoint:
@@ -92,7 +71,7 @@ class AdjointPoint:
                 if not isinstance(stored_buffer(op), BlockArgument) and stored_buffer(op) not in self._unknown:
                     self._insert_copy(op)
             case scf.ForOp():
-                if any(_loaded_buffer(inner) in self._unknown for inner in op.walk()):
+                if any(loaded_buffer(inner) in self._unknown for inner in op.walk()):
                     self._insert_placeholders(op)
                 elif op.results:
                     self._insert_copy(op)
@@ -105,7 +84,7 @@ class AdjointPoint:
                 if is_float(memref_of(op.memref).element_type):
                     self._add_local_cotangents(op.memref)
             case memref.LoadOp() | vector.TransferReadOp():
-                buffer = _loaded_buffer(op)
+                buffer = loaded_buffer(op)
                 # The elements of results change as well.
                 if buffer in self._unknown or self._is_result(buffer):
                     self._insert_placeholders(op)
@@ -123,7 +102,7 @@ class AdjointPoint:
     def _insert_copy(self, op: Operation) -> None:
         copy = op.clone(self.copies)
         for original, inner in zip(op.walk(), list(copy.walk()), strict=True):
-            if self._is_result(loaded := _loaded_buffer(original)):
+            if self._is_result(loaded := loaded_buffer(original)):
                 inner.results[0].replace_all_uses_with(self._placeholder(inner.results[0].type))
             if self._is_result(loaded) or isinstance(stored_buffer(original), BlockArgument):
                 inner.detach()
@@ -205,7 +184,7 @@ class AdjointPoint:
             if term is not None:
                 self._add(operand, term)
 
-    def _pull_store(self, op: memref.StoreOp | vector.TransferWriteOp) -> None:
+    def _pull_store(self, op: Store) -> None:
         """Move the cotangents of the stored elements to the stored value, and reset them."""
         cotangents = self._buffer_cotangents.get(cast(SSAValue, stored_buffer(op)))
         if cotangents is None:
@@ -223,11 +202,11 @@ class AdjointPoint:
         if op.source not in self._final:
             cotangents.set_block(indices, axes, zero.splat(shape), masked_dims)
 
-    def _pull_load(self, op: memref.LoadOp | vector.TransferReadOp) -> None:
+    def _pull_load(self, op: Load) -> None:
         """Add the cotangent of a loaded value to those of the elements."""
         cotangent = self._cotangents.pop(op.results[0], None)
-        cotangents = self._buffer_cotangents.get(cast(SSAValue, _loaded_buffer(op)))
-        if cotangent is None or cotangents is None or _loaded_buffer(op) in self._final:
+        cotangents = self._buffer_cotangents.get(cast(SSAValue, loaded_buffer(op)))
+        if cotangent is None or cotangents is None or loaded_buffer(op) in self._final:
             return
         if isinstance(op, memref.LoadOp):
             indices = self._indices(op)

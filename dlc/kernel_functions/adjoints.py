@@ -26,13 +26,11 @@ from dlc.ir import (
     SSAValue,
     arith,
     func,
-    memref,
     scf,
-    vector,
 )
-from dlc.kernel_functions.adjoint_points import AdjointPoint, stored_buffer
+from dlc.kernel_functions.adjoint_points import AdjointPoint
 from dlc.kernel_functions.adjoint_rules import cotangent_element
-from dlc.kernel_functions.parallel_dims import has_final_cotangents, parallel_dims
+from dlc.kernel_functions.parallel_dims import Store, has_final_cotangents, parallel_dims, stored_buffer
 from dlc.kernels.control import parallel_loop
 from dlc.kernels.kernel_trace import KernelTrace, tracing_kernel
 from dlc.passes.kernel_builder import Buffer, KernelBuilder
@@ -172,11 +170,7 @@ def _erase_unused(block: Block) -> None:
             for inner in region.blocks:
                 _erase_unused(inner)
         is_read = any(r.first_use is not None for r in op.results)
-        if is_read or op.next_op is None or isinstance(op, memref.StoreOp | vector.TransferWriteOp | scf.ParallelOp):
-            continue
-        if isinstance(op, scf.ForOp | scf.IfOp) and any(
-            isinstance(w, memref.StoreOp | vector.TransferWriteOp) for w in op.walk()
-        ):
+        if is_read or op.next_op is None or isinstance(op, scf.ParallelOp) or any(isinstance(w, Store) for w in op.walk()):
             continue
         op.detach()
         op.erase()

@@ -148,7 +148,7 @@ class Kernel:
             call_user_function(self._function, *operands, *results, **static)
             trace.require_innermost(trace.scopes[0])
         for reference in results:
-            if not reference.is_initialized and not reference.coverage.is_complete():
+            if not reference.is_initialized and not reference.coverage.is_complete(reference.shape):
                 raise self._error(
                     f"the result {reference.name} of shape {reference.shape} may have elements that are not written; "
                     f"give an initial value: k.Result(shape, dtype, fill=0), or write it in loops over all of its axes"

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from dlc.dialects.sizes import size_of
 from dlc.ir import AffineDimExpr, BlockArgument, Operation, SSAValue, arith, func, math, memref, scf, vector
 from dlc.passes.kernel_values import shape_of_vector
 from dlc.shapes.dims import Size, UndecidableError
+
+Load: TypeAlias = memref.LoadOp | vector.TransferReadOp
+Store: TypeAlias = memref.StoreOp | vector.TransferWriteOp
+
+
+def loaded_buffer(op: Operation) -> SSAValue | None:
+    """Return the buffer that an op loads from."""
+    return op.operands[0] if isinstance(op, Load) else None
+
+
+def stored_buffer(op: Operation) -> SSAValue | None:
+    """Return the buffer that an op stores to."""
+    return op.operands[1] if isinstance(op, Store) else None
 
 
 def parallel_dims(grid: scf.ParallelOp, buffers: Collection[SSAValue]) -> list[int]:
@@ -45,7 +58,7 @@ def has_final_cotangents(result: BlockArgument, grids: Sequence[scf.ParallelOp])
     while accesses and all(_stores_constant(op) for op in accesses[0]):
         del accesses[0]
     ops = [op for in_grid in accesses for op in in_grid]
-    loads = [op for op in ops if isinstance(op, memref.LoadOp | vector.TransferReadOp)]
+    loads = [op for op in ops if isinstance(op, Load)]
     stores = [op for op in ops if op not in loads]
     if not loads:
         return len(stores) == 1 and _stores_different_elements(stores[0])
@@ -54,7 +67,7 @@ def has_final_cotangents(result: BlockArgument, grids: Sequence[scf.ParallelOp])
 
 
 def _stores_constant(op: Operation) -> bool:
-    return isinstance(op, memref.StoreOp | vector.TransferWriteOp) and isinstance(op.operands[0].owner, arith.ConstantOp)
+    return isinstance(op, Store) and isinstance(op.operands[0].owner, arith.ConstantOp)
 
 
 def _stores_different_elements(store: Operation) -> bool:

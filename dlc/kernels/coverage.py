@@ -29,14 +29,13 @@ class Coverage:
     Conditions of `k.when` on single loop variables limit their digits; stores under other conditions are not counted.
     """
 
-    def __init__(self, shape: Sequence[TracedSize]) -> None:
-        self._shape = shape
+    def __init__(self) -> None:
         # The indices, widths and scopes of each store.
         self._stores: list[tuple[Sequence[LinearForm], Sequence[int], Sequence[Scope]]] = []
 
-    def is_complete(self, scopes: Sequence[Scope] = ()) -> bool:
-        """Return whether all elements are written before a point inside `scopes`, or at the end."""
-        uncovered: list[Elements] = [] if 0 in self._shape else [tuple(Interval(0, n - 1) for n in self._shape)]
+    def is_complete(self, shape: Sequence[TracedSize], scopes: Sequence[Scope] = ()) -> bool:
+        """Return whether all elements of an array of this shape are written before a point inside `scopes`, or at the end."""
+        uncovered: list[Elements] = [] if 0 in shape else [tuple(Interval(0, n - 1) for n in shape)]
         for indices, widths, scopes_of_store in self._stores:
             closed = [scope for scope in scopes_of_store if not any(scope is s for s in scopes)]
             for box in _stored_boxes(indices, widths, closed):

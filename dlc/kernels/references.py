@@ -51,26 +51,23 @@ class ArrayReference(_WithoutOperators):
 
     Attributes:
         name: Its name for messages.
-        shape: Its sizes.
+        whole_shape: The sizes of the whole array; `shape` are those of the referenced part.
         kind: `operand`, `result` or `buffer`.
         is_initialized: Whether all elements have values: those of a result without an initial value do not.
-        outer: The whole array, and the indices of its first axes, for a reference to a part of it.
+        outer_indices: The indices of the first axes, for a reference to a part of an array.
         coverage: The elements that stores certainly write.
     """
 
-    trace: KernelTrace = field(repr=False)
+    trace: KernelTrace
     name: str
-    shape: tuple[TracedSize, ...]
+    whole_shape: tuple[TracedSize, ...]
     element: Attribute
-    memory: Buffer = field(repr=False)
+    memory: Buffer
     kind: str
-    scope: Scope = field(repr=False)
+    scope: Scope
     is_initialized: bool = True
-    outer: tuple[ArrayReference, tuple[Value, ...]] | None = None
-    coverage: Coverage = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self.coverage = Coverage(self.shape) if self.outer is None else self.outer[0].coverage
+    outer_indices: tuple[Value, ...] = ()
+    coverage: Coverage = field(default_factory=Coverage)
 
     @staticmethod
     def of_argument(
@@ -81,12 +78,8 @@ class ArrayReference(_WithoutOperators):
         return ArrayReference(trace, name, tuple(shape), element, memory, kind, trace.scope)
 
     @property
-    def _whole_shape(self) -> tuple[TracedSize, ...]:
-        return self.shape if self.outer is None else self.outer[0].shape
-
-    @property
-    def _outer_indices(self) -> tuple[Value, ...]:
-        return () if self.outer is None else self.outer[1]
+    def shape(self) -> tuple[TracedSize, ...]:
+        return self.whole_shape[len(self.outer_indices) :]
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -98,9 +91,8 @@ class ArrayReference(_WithoutOperators):
 
     def __getitem__(self, indices: Any) -> Any:
         positions = self._positions(indices, may_be_fewer=True)
-        if len(positions) < len(self._whole_shape):
-            whole = self if self.outer is None else self.outer[0]
-            return replace(self, shape=whole.shape[len(positions) :], outer=(whole, tuple(positions)))
+        if len(positions) < len(self.whole_shape):
+            return replace(self, outer_indices=tuple(positions))
         if axes := self._lane_axes(positions):
             return self._load(positions, (cast(GridLanes, self.trace.lanes).width,), axes, None)
         indices_in_bounds = self._checked(positions, (1,) * len(positions))
@@ -209,14 +201,14 @@ class ArrayReference(_WithoutOperators):
         axes = tuple(range(-rank, 0)) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
         if any(not -self.ndim <= a < self.ndim for a in axes):
             raise self._error(f"axis {axes} of {self.name}, which has {self.ndim} axes", ShapeError)
-        normalized = tuple(a % self.ndim + len(self._outer_indices) for a in axes)
+        normalized = tuple(a % self.ndim + len(self.outer_indices) for a in axes)
         if len(axes) != rank or len(set(normalized)) < rank:
             raise self._error(f"axis {axes} of {self.name} for {rank} sizes; expected one axis per size", ShapeError)
         return normalized
 
     def _widths(self, axes: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
         """Return the number of elements along each axis of the array."""
-        return tuple(shape[axes.index(k)] if k in axes else 1 for k in range(len(self._whole_shape)))
+        return tuple(shape[axes.index(k)] if k in axes else 1 for k in range(len(self.whole_shape)))
 
     def _positions(self, indices: Any, *, may_be_fewer: bool = False) -> list[Value]:
         """Return one index per axis of the whole array."""
@@ -226,7 +218,7 @@ class ArrayReference(_WithoutOperators):
         if len(given) > self.ndim or (len(given) < self.ndim and not (may_be_fewer and given)):
             hint = "elements have one index per axis; use .load and .store for vectors"
             raise self._error(f"{len(given)} indices of {self.name}, which has shape {self.shape}; {hint}", ShapeError)
-        return [*self._outer_indices, *(self._position(k, i) for k, i in enumerate(given))]
+        return [*self.outer_indices, *(self._position(k, i) for k, i in enumerate(given))]
 
     def _position(self, axis: int, given: Any) -> Value:
         if isinstance(given, slice) or given is None or given is Ellipsis:
@@ -238,7 +230,7 @@ class ArrayReference(_WithoutOperators):
 
     def _allowed(self, axis: int, widths: Sequence[int]) -> Interval:
         """Return the range of the first index of an access in bounds."""
-        return Interval(0, self._whole_shape[axis] - widths[axis])
+        return Interval(0, self.whole_shape[axis] - widths[axis])
 
     def _masked_axes(self, positions: Sequence[Value], widths: Sequence[int]) -> list[int]:
         """Return the axes along which a masked access may leave the array, for any sizes."""
@@ -248,7 +240,7 @@ class ArrayReference(_WithoutOperators):
 
     def _require_static_mask(self, masked: Sequence[int]) -> None:
         """Raise DlcError for a mask along the symbolic axis of a local buffer, whose memory has room for more elements."""
-        if self.kind == "buffer" and 0 in masked and not isinstance(self._whole_shape[0], int):
+        if self.kind == "buffer" and 0 in masked and not isinstance(self.whole_shape[0], int):
             raise self._error(f"a masked access along axis 0 of {self.name}, whose size is symbolic; use k.strips", DlcError)
 
     def _checked(self, positions: Sequence[Value], widths: Sequence[int], masked: Sequence[int] = ()) -> list[Any]:
@@ -262,7 +254,7 @@ class ArrayReference(_WithoutOperators):
             allowed = self._allowed(axis, widths)
             if axis in masked or self.trace.never_runs or allowed.contains(position.range):
                 continue
-            last = self._whole_shape[axis] - widths[axis]
+            last = self.whole_shape[axis] - widths[axis]
             if self.trace.checked and not (position.range & allowed).is_empty:
                 message = f"{self._error(self._out_of_bounds(axis, widths, '{}'), ShapeError)}"
                 indices[axis] = self.trace.checks[-1].clamp(indices[axis], self.trace.size_value(last), message)
@@ -275,10 +267,10 @@ class ArrayReference(_WithoutOperators):
         return indices
 
     def _out_of_bounds(self, axis: int, widths: Sequence[int], index: str) -> str:
-        size, width = self._whole_shape[axis], widths[axis]
+        size, width = self.whole_shape[axis], widths[axis]
         elements = "" if width == 1 else f" with {width} elements from there"
         allowed = f"is not within 0..{size - width}" if size >= width else "exceeds the axis"
-        return f"index {index} of {self.name}{elements} {allowed}: axis {axis} of shape {self._whole_shape}"
+        return f"index {index} of {self.name}{elements} {allowed}: axis {axis} of shape {self.whole_shape}"
 
     def _require_readable(self) -> None:
         """Raise DlcError for a read of an element that may have no value."""
@@ -289,7 +281,7 @@ class ArrayReference(_WithoutOperators):
                 f"the result {self.name} is read, but it has no initial value; give one: k.Result(shape, dtype, fill=0)",
                 DlcError,
             )
-        if not self.coverage.is_complete(self._inner_scopes()):
+        if not self.coverage.is_complete(self.whole_shape, self._inner_scopes()):
             raise self._error(f"{self.name} with fill=None is read before all of its elements are provably written", DlcError)
 
     def _stored(self, value: ValueLike) -> Value:
