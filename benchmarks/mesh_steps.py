@@ -1,4 +1,4 @@
-"""Training steps on two ranks with one thread each against one process with two threads, and the simulated times.
+"""Benchmark training steps on two ranks with one thread each, against one process with two threads and the simulated times.
 
 `mpiexec -n 2 python -m mpi4py benchmarks/mesh_steps.py`. Needs as many free cores as ranks: MPI's collectives busy-wait. Calls
 are interleaved, and the shortest of many counts. While rank 0 measures one process, the other ranks sleep. The simulation is

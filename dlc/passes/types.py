@@ -121,7 +121,7 @@ def segments(*counts: int) -> dict[str, Attribute]:
 
 
 def generic_properties(maps: Sequence[AffineMap], reductions: Sequence[bool]) -> dict[str, Attribute]:
-    """Return the properties of a linalg.generic with one output; `reductions` tells for each iterator whether it is reduced."""
+    """Return the properties of a linalg.generic with one output; `reductions[i]` is true if iterator i is reduced."""
     return {
         "indexing_maps": ArrayAttr([map_attribute(m) for m in maps]),
         "iterator_types": iterator_types(tuple(reductions)),

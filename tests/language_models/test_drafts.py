@@ -1,4 +1,4 @@
-"""Speculative decoding: drafts do not change the text, and save steps."""
+"""Speculative decoding: draft tokens save steps and do not change the text."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_drafts_do_not_change_the_text(model: LanguageModel, sampling: Sampling,
         while text.finish_reason is None:
             list(batch.advance())
         assert text.tokens == tokens
-    # Of each three tokens two were guessed.
+    # Two of three tokens were accepted draft tokens.
     assert num_steps[0] == (24 if sampling.repetition_penalty != 1 else 9)
 
 

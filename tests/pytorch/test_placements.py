@@ -19,18 +19,18 @@ MESH = Mesh.of({"data": 2, "model": 2})
 
 
 class Shard:
-    """Stands for the class of PyTorch, which the suite does not need."""
+    """A substitute for the class of PyTorch, which is optional."""
 
     def __init__(self, dim: int) -> None:
         self.dim = dim
 
 
 class Replicate:
-    """As above."""
+    """A substitute, like `Shard`."""
 
 
 class Partial:
-    """As above."""
+    """A substitute, like `Shard`."""
 
 
 @pytest.mark.parametrize(

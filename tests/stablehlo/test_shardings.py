@@ -34,7 +34,7 @@ module @jit_f attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 :
   }
 }
 """
-# A function of shards: a sum over `model`, then a gather over `data`, a sum of parts, a ring and the id of the device.
+# A manual computation: a sum over `model`, then a gather over `data`, a sum of parts, a ring and the id of the device.
 SHARD_MAP = """
 module @jit_body attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
   sdy.mesh @mesh = <["data"=2, "model"=2]>

@@ -158,5 +158,5 @@ def _num_snapshots(states: Sequence[SSAValue]) -> int:
 
 
 def _num_states(bytes: int, states: Sequence[SSAValue]) -> int:
-    """Return how often all states fit in memory of a size."""
+    """Return the number of copies of all states that fit in `bytes` of memory."""
     return int(bytes // max(1, sum(map(num_bytes, states))))

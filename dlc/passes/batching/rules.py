@@ -119,7 +119,9 @@ def tree_ensemble(context: BatchingContext, op: TreeEnsembleOp) -> Sequence[SSAV
         )
 
     if not isinstance(context.size, int):
-        raise UndecidableError(f"how many ops {op.name} of one batch element are there, for a batch of {context.size}?")
+        raise UndecidableError(
+            f"vmap repeats {op.name} for each batch element, and the batch size {context.size} is symbolic; make it static"
+        )
     results = [context.clone_op(op, *(batch_element(v, k) for v in op.operands))[0] for k in range(context.size)]
     return [build(ConcatOp, *(build(ReshapeOp, y, shape=(1, *shape_of(y))) for y in results), axis=0)]
 

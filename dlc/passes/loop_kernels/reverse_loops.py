@@ -1,4 +1,4 @@
-"""Pairs of a scan and the scan that reverses it, which become one kernel over lanes."""
+"""Match a scan and its reverse (the scan of its derivative), which become one kernel over lanes."""
 
 from __future__ import annotations
 

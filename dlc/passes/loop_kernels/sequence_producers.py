@@ -13,7 +13,7 @@ from dlc.passes.loop_kernels.elements import NotLowerableError, static_shape
 
 
 def fuse_sequence_producers(block: Block, build: DlBuilder) -> None:
-    """Let the scans of a block compute, in each step, the elements of sequences that elementwise ops of the block compute.
+    """Fuse the elementwise ops that compute sequences into the scans of a block, which compute one element per step.
 
         %d = dl.sub %a, %b;  dl.scan %s, %d { ^bb0(%t, %x): … }
       →
@@ -32,7 +32,7 @@ def _is_producer(op: Operation | Block, block: Block) -> bool:
 
 
 class _Fusion:
-    """The elements of sequences in the body of a scan."""
+    """The fusion of producers into the body of a scan."""
 
     def __init__(self, scan: ScanOp, block: Block, build: DlBuilder) -> None:
         self._scan, self._block, self._outer = scan, block, build

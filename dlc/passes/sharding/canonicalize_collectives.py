@@ -1,4 +1,4 @@
-"""Rewrite collectives to those that transports compute in memory: parts along axis 0, of element types that they combine."""
+"""Rewrite collectives to those that MPI computes: parts along axis 0, of element types that it reduces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dlc.ir import ModuleOp, SSAValue, i32
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
 from dlc.shapes.dims import Size
 
-# Up to this size, each rank gathers the operands of all ranks and combines them: one message instead of two.
+# Maximum bytes of all operands that each rank gathers and reduces itself: one message instead of two.
 _MAX_GATHERED_BYTES = 1 << 20
 
 
@@ -36,7 +36,7 @@ def canonicalize_collectives(module: ModuleOp) -> None:
 def _canonicalize(op: Collective) -> Sequence[SSAValue] | None:
     build = DlBuilder(op)
     if op.ranks == 1:
-        return [_alone(build, op)]
+        return [_single_rank_result(build, op)]
     match op:
         case dl.AllReduceOp() | dl.ReduceScatterOp():
             return _canonicalize_reduction(build, op)
@@ -52,8 +52,8 @@ def _canonicalize(op: Collective) -> Sequence[SSAValue] | None:
             return None
 
 
-def _alone(build: DlBuilder, op: Collective) -> SSAValue:
-    """Return the result of a collective of one rank."""
+def _single_rank_result(build: DlBuilder, op: Collective) -> SSAValue:
+    """Return the result of a collective in a group of one rank."""
     match op:
         case dl.AxisIndexOp():
             return build.scalar(0, like=op.result)

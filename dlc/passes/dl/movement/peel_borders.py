@@ -145,7 +145,7 @@ class _Stencil:
         for op in self.root.parent.ops:
             if op in self.ops:
                 with builder.at_location(op.location):
-                    copies[op.results[0]] = _copied(builder, cast(Elementwise, op), list(map(operand, op.operands)))
+                    copies[op.results[0]] = _copy_with_operands(builder, cast(Elementwise, op), list(map(operand, op.operands)))
             if op is self.root:
                 break
         return copies[self.root.results[0]]
@@ -238,7 +238,7 @@ def _sliced(builder: DlBuilder, value: SSAValue, box: Box) -> SSAValue:
         case ConcatOp() as op:
             return _sliced_concat(builder, op, box)
         case Elementwise() as op if _is_recomputed(value):
-            return _copied(builder, op, [_sliced_operand(builder, v, box) for v in op.operands])
+            return _copy_with_operands(builder, op, [_sliced_operand(builder, v, box) for v in op.operands])
         case _:
             starts, limits = zip(*box, strict=True)
             return builder(SliceOp, value, starts=starts, limits=limits, strides=[1] * len(box))
@@ -255,8 +255,8 @@ def _is_thin(box: Box) -> bool:
     return any(end - begin <= _MAX_BORDER_ELEMENTS for begin, end in box)
 
 
-def _copied(builder: DlBuilder, op: Elementwise, operands: Sequence[SSAValue]) -> SSAValue:
-    """Insert a copy of an op with other operands. A sum with padding is the other operand, but for the sign of zeros."""
+def _copy_with_operands(builder: DlBuilder, op: Elementwise, operands: Sequence[SSAValue]) -> SSAValue:
+    """Insert a copy of an op with other operands. For x + zero padding return x, which may change the sign of zeros."""
     if isinstance(op, AddOp):
         terms = [v for v in operands if not _is_zero_padding(v)] or operands[:1]
         if len(terms) == 1 and shape_of(terms[0]) == shape_of(operands[0]) == shape_of(operands[1]):
