@@ -153,7 +153,7 @@ def test_a_missing_variant_by_value(reduced: Path) -> None:
 
 
 def test_a_missing_variant_by_shape(tmp_path: Path) -> None:
-    nodes = [helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear")]
+    nodes = [helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear", antialias=1)]
     made = model(nodes, {"x": [1, 1, "n"]}, ["y"], weights={"scales": np.float32([1, 1, 2])})
     onnx.save(made, tmp_path / "m.onnx")
     compiled = dlc.compile_model(tmp_path / "m.onnx")
