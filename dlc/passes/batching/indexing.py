@@ -139,7 +139,7 @@ def _flat_rows(context: BatchingContext, op: ScatterRowsOp, count: int) -> SSAVa
     if flag(op.clamped):
         return flat_index
     in_bounds = build(AndOp, build(GreaterEqualOp, row, zero), build(LessOp, row, end))
-    return build(SelectOp, in_bounds, flat_index, build.scalar(context.size * count, like=flat_index))
+    return build(SelectOp, in_bounds, flat_index, build.size(context.size * count, like=flat_index))
 
 
 def mask_inactive_indices(context: BatchingContext, indices: SSAValue, is_batched: bool) -> SSAValue:
