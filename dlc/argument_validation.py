@@ -13,7 +13,7 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from reprlib import Repr
 from types import FrameType
 from typing import Any, TypeAlias, TypeVar, cast
@@ -156,19 +156,29 @@ def _find_mismatch(
         return f"{name}: {unbound}; it is {_format_signature(name, signature)}"
     names = inspect.unwrap(function).__globals__
     for parameter, value in bound.arguments.items():
-        declared = signature.parameters[parameter]
-        kind = parse_annotation(declared.annotation, names) if isinstance(declared.annotation, str) else None
-        if kind is None:
-            continue
-        labelled: list[tuple[str, Any]] = [(parameter, value)]
-        if declared.kind is declared.VAR_POSITIONAL:
-            labelled = [(f"{parameter}[{k}]", element) for k, element in enumerate(value)]
-        if declared.kind is declared.VAR_KEYWORD:
-            labelled = list(value.items())
-        for label, item in labelled:
-            if not kind.accepts(item):
+        for label, item, annotation, scope in _annotated_arguments(signature.parameters[parameter], value, names):
+            kind = parse_annotation(annotation, scope) if isinstance(annotation, str) else None
+            if kind is not None and not kind.accepts(item):
                 return f"{name}: {_describe_mismatch(label, item, kind)}"
     return None
+
+
+def _annotated_arguments(
+    parameter: inspect.Parameter, value: Any, names: dict[str, Any]
+) -> Iterator[tuple[str, Any, object, dict[str, Any]]]:
+    """Yield the label, value and annotation of the arguments of a parameter, and the names that the annotation uses."""
+    annotation = parameter.annotation
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        yield from ((f"{parameter.name}[{k}]", element, annotation, names) for k, element in enumerate(value))
+    elif parameter.kind is parameter.VAR_KEYWORD and (match := re.fullmatch(r"Unpack\[(\w+)\]", str(annotation))):
+        typed_dict = names[match[1]]
+        fields = {field: getattr(a, "__forward_arg__", a) for field, a in typed_dict.__annotations__.items()}
+        scope = vars(sys.modules[typed_dict.__module__])
+        yield from ((keyword, item, fields.get(keyword), scope) for keyword, item in value.items())
+    elif parameter.kind is parameter.VAR_KEYWORD:
+        yield from ((keyword, item, annotation, names) for keyword, item in value.items())
+    else:
+        yield parameter.name, value, annotation, names
 
 
 def _describe_mismatch(label: str, value: Any, kind: ArgumentKind) -> str:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import dlc
-from dlc.errors import UnsupportedError
 from dlc.options import CompileOptions, Options
 
 # Options that are no arguments of an entry point, and their other form.
@@ -44,7 +43,7 @@ def test_an_unknown_option_raises_a_type_error(call: Callable[..., Any]) -> None
 
 @pytest.mark.parametrize("options", [{"cache": "no"}, {"check_each_pass": "no"}, {"pipeline": 5}], ids=str)
 def test_values_of_another_type_are_errors(options: dict[str, Any]) -> None:
-    with pytest.raises(UnsupportedError, match=f"{next(iter(options))} .*: expected"):
+    with pytest.raises(dlc.DTypeError, match=rf"test_options\.py:\d+: dlc\.jit: {next(iter(options))} = .*; expected"):
         dlc.jit(abs, **options)
 
 
