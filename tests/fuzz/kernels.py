@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,7 +10,7 @@ import numpy as np
 import dlc
 import dlc.kernels as k
 from tests.fuzz.random_kernels import KERNEL_LANGUAGE, RandomKernel
-from tests.fuzz.trials import Trial, TrialOutcome, compared, trial_outcomes
+from tests.fuzz.trials import Trial, TrialOutcome, run_checks, trial_outcomes
 
 TARGETS = ("cpu", "reference")
 TIMEOUT_SECONDS = 120
@@ -21,19 +19,7 @@ _BATCH_SIZES = (1, 3)
 
 def run(trial: Trial) -> tuple[str, str | None]:
     """Run a trial; return its outcome, and a description of its failures or None."""
-    program, failures = RandomKernel(trial.seed), list[str]()
-    for target in trial.targets:
-        for check in (_check_results, _check_batch):
-            try:
-                with warnings.catch_warnings():
-                    # Of symbolic sizes that are specialized.
-                    warnings.simplefilter("ignore")
-                    mismatch = check(program, trial.seed, target)
-            except Exception:
-                mismatch = traceback.format_exc()
-            if mismatch is not None:
-                failures.append(f"{target}: {check.__name__}: {mismatch}")
-    return compared(failures)
+    return run_checks(RandomKernel(trial.seed), trial, (_check_results, _check_batch))
 
 
 def _kernel(program: RandomKernel) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,7 +11,7 @@ import dlc
 import dlc.numpy as dnp
 from dlc import lax
 from tests.fuzz.random_loops import Interpreter, LaxControl, PlainControl, RandomLoops, State, plain_update, traced_update
-from tests.fuzz.trials import Trial, TrialOutcome, compared, trial_outcomes
+from tests.fuzz.trials import Trial, TrialOutcome, run_checks, trial_outcomes
 
 TARGETS = ("cpu", "reference")
 TIMEOUT_SECONDS = 120
@@ -30,25 +28,13 @@ _DIFFERENCE_STEPS = (1e-5, 1e-6)
 # The parts of a state with derivatives.
 _SMOOTH = ("a", "b", "x", "m", "y")
 _SMOOTH_POSITIONS = tuple(State._fields.index(n) for n in _SMOOTH)
-# Gradients of batches are checked for one of so many seeds: they compile two more programs.
+# The number of seeds per check of the gradient of a batch, which compiles two more programs.
 _SEEDS_PER_BATCH_GRADIENT = 3
 
 
 def run(trial: Trial) -> tuple[str, str | None]:
     """Run a trial; return its outcome, and a description of its failures or None."""
-    program, failures = RandomLoops(trial.seed), list[str]()
-    for target in trial.targets:
-        for check in (_check_results, _check_batch, _check_derivatives, _check_batch_gradient):
-            try:
-                with warnings.catch_warnings():
-                    # NumPy warns of integers that overflow.
-                    warnings.simplefilter("ignore")
-                    mismatch = check(program, trial.seed, target)
-            except Exception:
-                mismatch = traceback.format_exc()
-            if mismatch is not None:
-                failures.append(f"{target}: {check.__name__}: {mismatch}")
-    return compared(failures)
+    return run_checks(RandomLoops(trial.seed), trial, (_check_results, _check_batch, _check_derivatives, _check_batch_gradient))
 
 
 class _PerturbedNumpy:

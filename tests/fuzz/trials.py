@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
@@ -9,6 +11,7 @@ from typing import TypeAlias, TypeVar
 from dlc.instrument.reproducer import environment_prefix
 from tests.fuzz.supervise import run_supervised
 
+P = TypeVar("P")
 T = TypeVar("T")
 # A trial, a word that classifies its outcome, and a description of the failure or None.
 TrialOutcome: TypeAlias = "tuple[T, str, str | None]"
@@ -62,3 +65,20 @@ def trial_outcomes(
 def compared(mismatches: Sequence[str]) -> tuple[str, str | None]:
     """Return the outcome of a comparison with these mismatches."""
     return ("wrong", "\n".join(mismatches)) if mismatches else ("compared", None)
+
+
+def run_checks(program: P, trial: Trial, checks: Sequence[Callable[[P, int, str], str | None]]) -> tuple[str, str | None]:
+    """Return the outcome of checks of a program, its seed and a target on all targets; an exception is a mismatch."""
+    failures: list[str] = []
+    for target in trial.targets:
+        for check in checks:
+            try:
+                with warnings.catch_warnings():
+                    # NumPy warns of integers that overflow, dlc of symbolic sizes that it specializes.
+                    warnings.simplefilter("ignore")
+                    mismatch = check(program, trial.seed, target)
+            except Exception:
+                mismatch = traceback.format_exc()
+            if mismatch is not None:
+                failures.append(f"{target}: {check.__name__}: {mismatch}")
+    return compared(failures)
