@@ -23,7 +23,7 @@ from starlette.routing import Route
 from dlc.errors import DeadlineError, DlcError, DTypeError, ShapeError
 from dlc.serve.completions import Completions
 from dlc.serve.embeddings import EmbeddingQueue, Embeddings
-from dlc.serve.http_requests import HttpError, error_response, read_body, until_disconnected
+from dlc.serve.http_requests import HttpError, error_response, read_body, recorded, until_disconnected
 from dlc.serve.metrics import Metrics
 from dlc.serve.repository import Repository, ServedModel
 from dlc.serve.tensors import BadRequestError, InferenceRequest, encode_response, parse_request
@@ -178,22 +178,15 @@ class _Server:
         return model
 
     async def infer(self, request: Request) -> Response:
-        start, model, status = perf_counter(), self._model(request), 500
-        try:
-            response = await self._infer(request, model)
-            status = response.status_code
-            return response
-        except HttpError as error:
-            status = error.status
-            raise
-        except asyncio.CancelledError:
-            status = 499
-            raise
-        except Exception as error:
-            _log.exception("%s: a request failed", model.name)
-            raise HttpError(500, f"{model.name}: internal error: {type(error).__name__}") from error
-        finally:
-            self.metrics.record(model.name, status, perf_counter() - start)
+        start, model = perf_counter(), self._model(request)
+        with recorded(self.metrics, model.name, start):
+            try:
+                return await self._infer(request, model)
+            except HttpError:
+                raise
+            except Exception as error:
+                _log.exception("%s: a request failed", model.name)
+                raise HttpError(500, f"{model.name}: internal error: {type(error).__name__}") from error
 
     async def _infer(self, request: Request, model: ServedModel) -> Response:
         body, header = await read_body(request, self.limits.max_request_bytes), request.headers.get(_JSON_SIZE_HEADER)

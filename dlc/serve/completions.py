@@ -17,11 +17,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from dlc.errors import ArgumentError, DlcError, QueueFullError
+from dlc.errors import ArgumentError
 from dlc.language_models.generated_text import Generation
 from dlc.language_models.generation import prompt_ids
 from dlc.language_models.sampling import Sampling
-from dlc.serve.http_requests import HttpError, read_json_body, until_disconnected
+from dlc.serve.http_requests import HttpError, read_json_body, recorded, until_disconnected
 from dlc.serve.metrics import Metrics
 from dlc.serve.text_queue import TextQueue
 
@@ -66,27 +66,15 @@ class Completions:
         start = perf_counter()
         fields = await read_json_body(request, self._max_request_bytes)
         name, texts = self._queue(fields.get("model"))
-        status = 500
-        try:
+        with recorded(self._metrics, name, start):
             parsed = await run_in_threadpool(_parse, texts, fields, is_chat)
             pieces = _until_stop(texts.generate(parsed.prompt, parsed.max_tokens, parsed.sampling), parsed.stop)
             reply = _Reply(name, parsed)
             if parsed.is_stream:
                 # Errors before the first piece have a status code of their own.
                 first = await until_disconnected(request, anext(pieces))
-                response: Response = StreamingResponse(reply.chunks(first, pieces), media_type="text/event-stream")
-            else:
-                response = JSONResponse(await until_disconnected(request, reply.whole(pieces)))
-            status = response.status_code
-            return response
-        except HttpError as error:
-            status = error.status
-            raise
-        except DlcError as error:
-            status = 429 if isinstance(error, QueueFullError) else 400
-            raise HttpError(status, str(error)) from error
-        finally:
-            self._metrics.record(name, status, perf_counter() - start)
+                return StreamingResponse(reply.chunks(first, pieces), media_type="text/event-stream")
+            return JSONResponse(await until_disconnected(request, reply.whole(pieces)))
 
     def _queue(self, name: object) -> tuple[str, TextQueue]:
         if name is None and len(self._texts) == 1:

@@ -17,10 +17,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from dlc.errors import ArgumentError, DlcError, QueueFullError
+from dlc.errors import ArgumentError, QueueFullError
 from dlc.language_models.embedding_model import EmbeddingModel
 from dlc.machine.cpus import running_on
-from dlc.serve.http_requests import HttpError, read_json_body, until_disconnected
+from dlc.serve.http_requests import HttpError, read_json_body, recorded, until_disconnected
 from dlc.serve.metrics import Metrics
 
 _MAX_TEXTS_PER_REQUEST = 2048
@@ -94,25 +94,15 @@ class Embeddings:
         if not isinstance(name, str) or name not in self._queues:
             listed = ", ".join(sorted(self._queues)) or "none"
             raise HttpError(404, f"no encoder is named {name!r}; the encoders are {listed}")
-        queue, status = self._queues[name], 500
-        try:
+        queue = self._queues[name]
+        with recorded(self._metrics, name, start):
             texts = await run_in_threadpool(_parse, queue.model, fields)
             vectors = await until_disconnected(request, queue.embed(texts))
             encode = _base64 if fields.get("encoding_format") == "base64" else np.ndarray[Any, Any].tolist
             data = [{"object": "embedding", "index": i, "embedding": encode(vector)} for i, vector in enumerate(vectors)]
             tokens = sum(map(len, texts))
             usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-            response = JSONResponse({"object": "list", "data": data, "model": name, "usage": usage})
-            status = response.status_code
-            return response
-        except HttpError as error:
-            status = error.status
-            raise
-        except DlcError as error:
-            status = 429 if isinstance(error, QueueFullError) else 400
-            raise HttpError(status, str(error)) from error
-        finally:
-            self._metrics.record(name, status, perf_counter() - start)
+            return JSONResponse({"object": "list", "data": data, "model": name, "usage": usage})
 
 
 def _parse(model: EmbeddingModel, fields: Mapping[str, Any]) -> list[list[int]]:

@@ -1,14 +1,19 @@
-"""Read request bodies, detect disconnected clients, and return errors with a status code."""
+"""Read request bodies, record requests, detect disconnected clients, and return errors with a status code."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
+from contextlib import contextmanager
+from time import perf_counter
 from typing import Any, cast
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
+
+from dlc.errors import DlcError, QueueFullError
+from dlc.serve.metrics import Metrics
 
 
 class HttpError(Exception):
@@ -23,6 +28,29 @@ def error_response(request: Request, status: int, message: str, headers: dict[st
     """Return an error in the format of the request's protocol: an object for OpenAI's (/v1), a text for KServe's."""
     error: Any = {"message": message, "type": "invalid_request_error" if status < 500 else "server_error"}
     return JSONResponse({"error": error if request.url.path.startswith("/v1/") else message}, status, headers)
+
+
+@contextmanager
+def recorded(metrics: Metrics, model: str, start: float) -> Generator[None]:
+    """Record the status code of a request for a model, and its duration since `start`, in seconds of `perf_counter`.
+
+    Errors of dlc become HttpError: status 429 for a full queue, else 400.
+    """
+    status = 500
+    try:
+        yield
+        status = 200
+    except HttpError as error:
+        status = error.status
+        raise
+    except asyncio.CancelledError:
+        status = 499
+        raise
+    except DlcError as error:
+        status = 429 if isinstance(error, QueueFullError) else 400
+        raise HttpError(status, str(error)) from error
+    finally:
+        metrics.record(model, status, perf_counter() - start)
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
