@@ -21,7 +21,7 @@ from dlc.library_kernels.vectors import Index, best_index, columns, row_vectors,
 _BLOCK_COLUMNS = 16
 # Rows per tile, with sums in registers.
 _ROWS_PER_TILE = 4
-_Steps: TypeAlias = tuple[Index, Index]
+_StepRange: TypeAlias = tuple[Index, Index]
 # Returns the factor by which row p is subtracted from row i.
 _Factor: TypeAlias = Callable[[Index, Value], Value]
 
@@ -50,7 +50,7 @@ def _row_tiles(low: Index, high: int) -> Iterator[list[Index]]:
 
 
 def _difference(
-    b: ArrayReference, x: ArrayReference, rows: Sequence[Index], steps: _Steps, factor: _Factor, column: Index, width: int
+    b: ArrayReference, x: ArrayReference, rows: Sequence[Index], steps: _StepRange, factor: _Factor, column: Index, width: int
 ) -> list[Value]:
     """Return b[i] - Σ factor(i, p)·x[p] over the steps p, for these rows i and some columns."""
     totals = [k.variable(b.load(i, column, width=width)) for i in rows]
@@ -61,7 +61,9 @@ def _difference(
     return [total.value for total in totals]
 
 
-def _subtract_product(x: ArrayReference, rows: Sequence[Index], steps: _Steps, factor: _Factor, first_column: Index) -> None:
+def _subtract_product(
+    x: ArrayReference, rows: Sequence[Index], steps: _StepRange, factor: _Factor, first_column: Index
+) -> None:
     """Compute x[i, j] -= Σ factor(i, p)·x[p, j] over the steps p, for these rows i and the columns j from the first one."""
     for start, width in columns(first_column, x.shape[1], x.dtype):
         for i, value in zip(rows, _difference(x, x, rows, steps, factor, start, width), strict=True):
