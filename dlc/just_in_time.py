@@ -19,8 +19,9 @@ from dlc.compiler import Program, compile, emit, specializer_for
 from dlc.compiler.sharding import AutoSharding, ShardedProgram, shard_program
 from dlc.compiler.sharding_report import sharding_text
 from dlc.deploy import save_model
+from dlc.distributed.annotations import annotated
 from dlc.distributed.distributed_array import DistributedArray
-from dlc.distributed.local_mesh import jit_mesh
+from dlc.distributed.local_mesh import current_jit_mesh, jit_mesh
 from dlc.distributed.mesh_model import compile_sharded
 from dlc.distributed.placement import Placement
 from dlc.eager import EagerTrace, is_jit_disabled
@@ -29,8 +30,8 @@ from dlc.explore import Page, explore
 from dlc.files.atomic_writes import to_path
 from dlc.frontend.donation import donate
 from dlc.frontend.function_tracing import TracedFunction, trace
-from dlc.frontend.pytree import ARRAY_TYPES, Tree, tree_of_positional_arrays, unflatten
-from dlc.frontend.trace import Trace, Tracer, is_python_scalar
+from dlc.frontend.pytree import ARRAY_TYPES, Tree, flatten, tree_of_positional_arrays, unflatten
+from dlc.frontend.trace import Trace, Tracer, is_python_scalar, with_user_line
 from dlc.instrument.report import Report
 from dlc.measure.profile import Profile, profile
 from dlc.options import CompileOptions, Environment, Options, thread_count
@@ -157,8 +158,7 @@ class JitFunction(Submittable):
         if all([type(leaf) in ARRAY_TYPES and leaf.dtype.isnative for leaf in arguments.leaves]):
             kinds = tuple([(leaf.shape, leaf.dtype) for leaf in arguments.leaves])
         elif any([type(leaf) is Tracer for leaf in arguments.leaves]):
-            # Called while another function is traced: inline into it.
-            return self._function(*args, **kwargs)
+            return self._inline(arguments, args, kwargs)
         else:
             arguments = self._parameters.validated(arguments)
             arrays = [leaf if self._is_distributed(leaf) else self._native(leaf) for leaf in arguments.leaves]
@@ -175,6 +175,28 @@ class JitFunction(Submittable):
         compiled = found.program
         self._parameters.require_representable(arguments, compiled.weak_argument_dtypes)
         return unflatten(compiled.results, map(as_result, compiled.model.run_unchecked(arrays)))
+
+    def _inline(self, arguments: CallArguments, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Inline the function into another one that is being traced; its shardings become annotations.
+
+        Raises DlcError if the other function is traced for another mesh, or without one.
+        """
+        placement = self._placement
+        if placement is None:
+            return self._function(*args, **kwargs)
+        mesh, outer = placement.mesh, current_jit_mesh()
+        if mesh != outer:
+            where = "without a mesh" if outer is None else f"for the mesh {outer}"
+            raise with_user_line(
+                DlcError(
+                    f"{self._parameters.name}: a function on the mesh {mesh} is called while a function is traced {where}; "
+                    f"compile the outer function with this mesh: dlc.jit(mesh=…)"
+                )
+            )
+        specs = placement.input_specs(self._parameters.parameter_names, arguments.tree, arguments.leaves)
+        args, kwargs = unflatten(arguments.tree, map(annotated, arguments.leaves, specs))
+        leaves, tree = flatten(self._function(*args, **kwargs, **dict(arguments.settings)))
+        return unflatten(tree, map(annotated, leaves, placement.output_specs(tree, [np.ndim(leaf) for leaf in leaves])))
 
     def _is_distributed(self, leaf: Any) -> bool:
         """Return whether an argument is passed to the program of a mesh as the shards of its ranks."""

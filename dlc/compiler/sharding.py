@@ -9,7 +9,7 @@ from typing import cast
 from dlc.arrays import TensorInfo
 from dlc.compiler.program import Program
 from dlc.dialects import dl
-from dlc.dialects.dl.base import DlOp, number, rank_of
+from dlc.dialects.dl.base import DlOp, number, rank_of, shape_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.distributed.sharding import SHARDING, PartialSpec, spec_attribute, spec_of
 from dlc.dialects.dl.interfaces import Composite, RowComposite
@@ -28,7 +28,7 @@ from dlc.passes.sharding.canonicalize_collectives import canonicalize_collective
 from dlc.passes.sharding.choose import choose_shardings
 from dlc.passes.sharding.factors import REPLICATED, factor_rule, factors_of
 from dlc.passes.sharding.partition import partition
-from dlc.passes.sharding.propagate import Shardings, Spec, format_spec, uniform_element
+from dlc.passes.sharding.propagate import Shardings, Spec, format_spec, require_valid_spec, uniform_element
 from dlc.passes.sharding.varying_axes import VaryingAxes
 from dlc.passes.transformations.expand_transformations import ExpandTransformationsPass
 from dlc.runtime.collectives.mesh import Mesh
@@ -92,6 +92,8 @@ def shard_program(
         donated = [value for _, value in _donations(main)]
         results = zip(_returned(main), outputs, strict=True)
         outputs = [((),) * rank_of(v) if spec is None and v not in donated else spec for v, spec in results]
+    for info, value, spec in zip(program.outputs, _returned(main), outputs, strict=True):
+        require_valid_spec(mesh, shape_of(value), spec or (), f"out_shardings of {info.name}")
     _annotate_results(module, outputs)
     chosen = {} if auto is None else _choose(module, mesh, program.inputs, inputs, auto)
     shardings = _propagate(module, mesh, program.inputs, inputs, chosen)

@@ -98,14 +98,19 @@ def _children(container: Any) -> tuple[list[Any], Tree]:
             return leaves, structure
 
 
-def spec_trees(shardings: Any, parameters: Sequence[str]) -> Callable[[int, str | None], Any]:
+def spec_trees(shardings: Any, parameters: Sequence[str], position_count: int) -> Callable[[int, str | None], Any]:
     """Return the function that maps an argument, by its position and its name, to its tree of specs.
 
-    `shardings` is one tree for all arguments, or a tuple with one per parameter.
+    `shardings` is one tree for all arguments, or a tuple with one per parameter; for a function with `*args`, one for each of
+    `position_count` positional arguments. Raises DTypeError for a tuple of another length.
     """
     if shardings is None or isinstance(shardings, P):
         return lambda position, name: shardings
     by_position = tuple(shardings)
+    if len(by_position) not in (len(parameters), position_count):
+        raise DTypeError(
+            f"in_shardings has {len(by_position)} entries; expected one for each parameter: {', '.join(parameters) or 'none'}"
+        )
 
     def of(position: int, name: str | None) -> Any:
         index = parameters.index(name) if name in parameters else position

@@ -35,7 +35,7 @@ class Placement:
         another structure.
         """
         positional, named = tree.children
-        of = spec_trees(self.in_shardings, parameters)
+        of = spec_trees(self.in_shardings, parameters, len(positional.keys))
         arguments = [
             *((k, None, child) for k, child in zip(positional.keys, positional.children, strict=True)),
             *((len(parameters), str(name), child) for name, child in zip(named.keys, named.children, strict=True)),

@@ -198,7 +198,7 @@ class _ModuleParser(Tokens):
             attributes |= self.dictionary()
         elif self.accept("<"):
             # In `sdy` ops; others ignore it.
-            attributes["sharding"] = self.skip_balanced("<", ">")
+            attributes["sharding"] = self.of_known_mesh(self.skip_balanced("<", ">"))
         elif self.accept("["):
             attributes["ranges"] = self.separated("]", self.range)
         elif token.kind == "string":
@@ -266,7 +266,20 @@ class _ModuleParser(Tokens):
 
     def sharding(self) -> str:
         self.expect("<")
-        return self.skip_balanced("<", ">")
+        return self.of_known_mesh(self.skip_balanced("<", ">"))
+
+    def of_known_mesh(self, sharding: str) -> str:
+        """Return a sharding. Raises ModelError if it names an unknown mesh, or an unknown axis of its mesh."""
+        mesh = re.search(r"@[\w.$-]+", sharding)
+        if mesh is None:
+            return sharding
+        where = f"{self.name}:{self.next.line}: the sharding {sharding}"
+        if mesh[0] not in self.meshes:
+            raise ModelError(f"{where}: {mesh[0]} is no mesh of the module; its meshes are {', '.join(self.meshes) or 'none'}")
+        axes = dict(self.meshes[mesh[0]])
+        if unknown := [name for name in re.findall(r'"([^"]*)"', sharding) if name not in axes]:
+            raise ModelError(f"{where}: {unknown[0]!r} is no axis of {mesh[0]}; its axes are {', '.join(axes) or 'none'}")
+        return sharding
 
     def carried(self) -> tuple[str, str]:
         inner = self.expect_kind("value")
@@ -357,6 +370,8 @@ class _ModuleParser(Tokens):
             case "tensor":
                 self.position -= 1
                 return self.type()
+            case "hash" if token.text.startswith("#sdy.sharding<"):
+                return self.of_known_mesh(token.text)
             case "hash" | "word":
                 return {"true": True, "false": False}.get(token.text, token.text)
             case _:

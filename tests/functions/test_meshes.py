@@ -153,6 +153,11 @@ def test_invalid_arguments() -> None:
         dlc.jit(in_shardings=P("data"))(predict)
     with pytest.raises(DTypeError, match="expected a Mesh or None"):
         dlc.jit(mesh={"data": 2})(predict)  # type: ignore[call-overload]
+    for entries in ((P(),), (P(), P(), P())):
+        with pytest.raises(DTypeError, match=r"in_shardings has \d entries; expected one for each parameter: params, x"):
+            dlc.jit(mesh=mesh, in_shardings=entries)(predict).lower(PARAMETERS, X)
+    with pytest.raises(ShapeError, match="out_shardings of result: 'rows' is no axis of the mesh data=2"):
+        dlc.jit(mesh=mesh, out_shardings=P("rows"))(predict).lower(PARAMETERS, X)
     with pytest.raises(DTypeError, match=r"in_shardings\[0\] is a dict of 'w', the argument is a dict of 'w', 'b'"):
         dlc.jit(mesh=mesh, in_shardings=({"w": P()}, None))(predict).lower(PARAMETERS, X)
     with pytest.raises(ShapeError, match=r"dlc\.shard: P\('data', None\) has 2 entries for an array of rank 1"):
@@ -162,3 +167,30 @@ def test_invalid_arguments() -> None:
     with pytest.raises(ShapeError, match=r"the donated x is P\('data', None\), the result in its memory P\(None, 'data'\)"):
         donated = dlc.jit(mesh=mesh, donate_argnames="x", in_shardings=(P("data"),), out_shardings=P(None, "data"))
         donated(lambda x: x * 2).lower(X)
+
+
+@pytest.mark.parametrize(
+    "annotate",
+    [
+        lambda x: dlc.shard(x, P("rows")) * 2,
+        lambda x: (dlc.shard(x, P("rows")), x)[1] * 2,
+        lambda x: x * dlc.shard(X, P("rows")),
+        lambda x: x * dlc.shard(dnp.ones(X.shape), P("rows")),
+        lambda x: dlc.grad(lambda x: dnp.sum(dlc.shard(x, P("rows"))))(x),
+    ],
+    ids=["value", "unused", "constant", "uniform", "derivative"],
+)
+def test_annotations_of_unknown_axes(annotate: Any) -> None:
+    with pytest.raises(ShapeError, match=r"test_meshes.py:\d+: dlc.shard: 'rows' is no axis of the mesh data=2"):
+        dlc.jit(mesh=dlc.make_mesh({"data": 2}))(annotate).lower(X)
+
+
+def test_functions_on_a_mesh_in_other_functions() -> None:
+    """A function on the same mesh keeps its shardings; one on another mesh is refused."""
+    mesh = dlc.make_mesh({"data": 2})
+    inner = dlc.jit(mesh=mesh, in_shardings=(P("data"),), out_shardings=P(None, "data"))(lambda x: x * 2)
+    text = dlc.jit(mesh=mesh)(lambda x: inner(x)).lower(X).as_text("sharding")
+    assert "// x: P('data', None)\n// result: P(None, 'data')\n" in text
+    for outer, where in ((None, "without a mesh"), (dlc.make_mesh({"model": 2}), "for the mesh model=2")):
+        with pytest.raises(DlcError, match=f"on the mesh data=2 is called while a function is traced {where}"):
+            dlc.jit(mesh=outer)(lambda x: inner(x)).lower(X)

@@ -143,3 +143,16 @@ def test_unsupported_forms() -> None:
             parse_sharding(text, 1, "f.mlir:3")
     with pytest.raises(ModelError, match="one entry in braces for each of 2 axes"):
         parse_sharding('@mesh, [{"a"}]', 2, "f.mlir:3")
+
+
+@pytest.mark.parametrize(
+    "sharding", ['%arg0: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"model"}]>}', '<@mesh, [{"data"}, {?}]>']
+)
+def test_unknown_meshes_and_axes(sharding: str) -> None:
+    assert sharding in TEXT
+    with pytest.raises(
+        ModelError, match=r"f\.mlir:\d+: the sharding .*: @other is no mesh of the module; its meshes are @mesh"
+    ):
+        program(TEXT.replace(sharding, sharding.replace("@mesh", "@other")))
+    with pytest.raises(ModelError, match=r"f\.mlir:\d+: the sharding .*: 'rows' is no axis of @mesh; its axes are data, model"):
+        program(TEXT.replace(sharding, sharding.replace('"model"', '"rows"').replace('"data"', '"rows"')))
