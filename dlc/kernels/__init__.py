@@ -48,8 +48,9 @@ from dlc.kernels.functions import (
     tanh,
     trunc,
 )
-from dlc.kernels.references import buffer, variable
+from dlc.kernels.references import buffer
 from dlc.kernels.results import Result
+from dlc.kernels.variables import variable
 
 __all__ = [
     "Result", "absolute", "assume_index", "buffer", "ceil", "clip", "copysign", "cos", "dot", "erf", "exp", "exp2", "expm1",

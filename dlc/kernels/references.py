@@ -1,4 +1,4 @@
-"""Memory inside kernels: references to operands and results, local buffers and variables."""
+"""Memory inside kernels: references to operands and results, and local buffers."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from dlc.kernels.coverage import Coverage
 from dlc.kernels.functions import index
 from dlc.kernels.index_ranges import Interval, LinearForm
 from dlc.kernels.kernel_trace import GridLanes, KernelTrace, Scope, current_kernel_trace
+from dlc.kernels.races import GridAccess, GridAccesses
 from dlc.kernels.shapes import is_python_integer, require_shape
-from dlc.kernels.values import Value, ValueLike, constant, element_type_of_dtype, require_uniform
+from dlc.kernels.values import Value, ValueLike, constant, element_type_of_dtype
 from dlc.numpy.apply import as_shape
-from dlc.passes.kernel_builder import Buffer, Cell
+from dlc.passes.kernel_builder import Buffer
 from dlc.shapes.traced_dims import TracedSize
 
 # The stack of a thread of a task has this much room for the buffers of one kernel.
 _MAX_BUFFER_BYTES = 1 << 16
 
 
-class _WithoutOperators:
+class WithoutOperators:
     """Operators are errors: comparisons too, which Python would compute by identity."""
 
     trace: KernelTrace
@@ -43,7 +44,7 @@ class _WithoutOperators:
 
 
 @dataclass(eq=False)
-class ArrayReference(_WithoutOperators):
+class ArrayReference(WithoutOperators):
     """An operand, a result or a local buffer: `x[i, j]` is an element, `x.load` and `x.store` move vectors.
 
     Indices are Python integers and indices of loops. Every index must be provably in bounds. With fewer indices than axes,
@@ -56,6 +57,7 @@ class ArrayReference(_WithoutOperators):
         is_initialized: Whether all elements have values: those of a result without an initial value do not.
         outer_indices: The indices of the first axes, for a reference to a part of an array.
         coverage: The elements that stores certainly write.
+        grid_accesses: The accesses to a result.
     """
 
     trace: KernelTrace
@@ -68,6 +70,7 @@ class ArrayReference(_WithoutOperators):
     is_initialized: bool = True
     outer_indices: tuple[Value, ...] = ()
     coverage: Coverage = field(default_factory=Coverage)
+    grid_accesses: GridAccesses = field(default_factory=GridAccesses)
 
     @staticmethod
     def of_argument(
@@ -95,8 +98,10 @@ class ArrayReference(_WithoutOperators):
             return replace(self, outer_indices=tuple(positions))
         if axes := self._lane_axes(positions):
             return self._load(positions, (cast(GridLanes, self.trace.lanes).width,), axes, None)
-        indices_in_bounds = self._checked(positions, (1,) * len(positions))
+        widths = (1,) * len(positions)
+        indices_in_bounds = self._checked(positions, widths)
         self._require_readable()
+        self._require_independent_points(positions, widths, is_store=False)
         return self._value(self.memory[tuple(indices_in_bounds)])
 
     def __setitem__(self, indices: Any, value: ValueLike) -> None:
@@ -107,11 +112,13 @@ class ArrayReference(_WithoutOperators):
             vector = element if element.shape else element.derived(element.kernel_value.splat((width,)))
             self._store(positions, vector, axes, masked=False)
             return
-        indices_in_bounds = self._checked(positions, (1,) * len(positions))
+        widths = (1,) * len(positions)
+        indices_in_bounds = self._checked(positions, widths)
         if element.shape:
             raise self._error(f"a vector of shape {element.shape} is stored to one element; use {self.name}.store", ShapeError)
         self.memory[tuple(indices_in_bounds)] = element.kernel_value
-        self._record_store(positions, (1,) * len(positions))
+        self._require_independent_points(positions, widths, is_store=True)
+        self._record_store(positions, widths)
 
     def load(
         self,
@@ -131,6 +138,8 @@ class ArrayReference(_WithoutOperators):
     def _load(self, positions: Sequence[Value], shape: tuple[int, ...], axes: tuple[int, ...], fill: float | None) -> Value:
         start, block_shape, block_axes, masked_dims = self._block(positions, shape, axes, is_masked=fill is not None)
         self._require_readable()
+        if not masked_dims:
+            self._require_independent_points(positions, self._widths(axes, shape), is_store=False)
         padding = None if fill is None else constant(self.trace, fill, self.element).kernel_value
         result = self._value(self.memory.block(start, block_shape, block_axes, padding, masked_dims))
         for _ in range(len(block_shape) - len(shape)):
@@ -167,7 +176,10 @@ class ArrayReference(_WithoutOperators):
         start, block_shape, block_axes, masked_dims = self._block(positions, vector.shape, axes, is_masked=masked)
         stored = vector.kernel_value if block_shape == vector.shape else vector.kernel_value.splat(block_shape)
         self.memory.set_block(start, block_axes, stored, masked_dims)
-        self._record_store(positions, self._widths(axes, vector.shape))
+        widths = self._widths(axes, vector.shape)
+        if not masked_dims:
+            self._require_independent_points(positions, widths, is_store=True)
+        self._record_store(positions, widths)
 
     def __repr__(self) -> str:
         name = self.name if self.kind == "buffer" else f"the {self.kind} {self.name}"
@@ -296,6 +308,18 @@ class ArrayReference(_WithoutOperators):
             raise self._error(f"{problem}; convert it with .astype({self.name}.dtype)", DTypeError)
         return value
 
+    def _require_independent_points(self, positions: Sequence[Value], widths: Sequence[int], *, is_store: bool) -> None:
+        """Raise DlcError for an access to an element of a result that certainly races with another point of the grid."""
+        if self.kind != "result":
+            return
+        access = GridAccess([p.form or LinearForm() for p in positions], widths, self._inner_scopes(), is_store)
+        if rival := self.grid_accesses.add(access):
+            conflict = "two points write" if rival.is_store and is_store else "one point reads, and another one writes,"
+            hint = "the points of a grid run in parallel; iterate over dependent ones by k.range"
+            raise self._error(
+                f"{conflict} the same element of {self.name} in the k.grid at {access.scopes[0].line}; {hint}", DlcError
+            )
+
     def _record_store(self, positions: Sequence[Value], widths: Sequence[int]) -> None:
         self.coverage.add([p.form or LinearForm() for p in positions], widths, self._inner_scopes())
 
@@ -303,87 +327,6 @@ class ArrayReference(_WithoutOperators):
         """Return the open scopes inside of the one that creates the array."""
         depth = next(d for d, scope in enumerate(self.trace.scopes) if scope is self.scope)
         return self.trace.scopes[depth + 1 :]
-
-
-class Variable(_WithoutOperators):
-    """A mutable scalar or vector: `best.value` reads it, and assignments change it."""
-
-    def __init__(self, trace: KernelTrace, initial: Value, size: TracedSize | None = None) -> None:
-        self.trace = trace
-        self._size = size
-        self._scope = trace.scope
-        self._element = initial.element
-        if trace.lanes is not None and not initial.shape and not initial.is_index:
-            initial = initial.derived(initial.kernel_value.splat((trace.lanes.width,)))
-        self._shape = initial.shape
-        self._cell: Cell = trace.builder.cell(initial.kernel_value)
-
-    def __repr__(self) -> str:
-        return "a k.variable; read and assign its .value"
-
-    __getitem__ = __setitem__ = _WithoutOperators.misused
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        assert self._element is not None
-        return numpy_dtype(self._element)
-
-    @property
-    def value(self) -> Value:
-        """Its value at this point."""
-        self.trace.require_open(self._scope, "a variable")
-        value = Value(self.trace, self._cell.value, self._element, self.trace.scope)
-        return value if self._size is None else value.index_of(value.kernel_value, Interval(0, self._size - 1))
-
-    @value.setter
-    def value(self, value: ValueLike) -> None:
-        self.trace.require_open(self._scope, "a variable")
-        if self._size is not None:
-            self._cell.value = require_below(self.trace, value, self._size).kernel_value
-            return
-        if not isinstance(value, Value):
-            assert self._element is not None
-            value = constant(self.trace, value, self._element, self._shape)
-        value.require_usable()
-        if self.trace.lanes is not None and not value.shape and self._shape:
-            value = value.derived(value.kernel_value.splat(self._shape))
-        if value.element != self._element:
-            problem = f"a value of dtype {value.dtype_name} is assigned to a variable of dtype {self.dtype}"
-            raise self.trace.error(f"{problem}; convert it with .astype", DTypeError)
-        if value.shape != self._shape:
-            problem = f"a value of shape {value.shape} is assigned to a variable of shape {self._shape}"
-            raise self.trace.error(f"{problem}; use k.full, or reduce the vector", ShapeError)
-        self._cell.value = value.kernel_value
-
-
-def require_below(trace: KernelTrace, value: ValueLike, size: TracedSize) -> Value:
-    """Return an index; raise ShapeError unless it is provably in 0 … size - 1."""
-    result = index(value)
-    require_uniform("an assignment to a k.variable of indices", result)
-    if not trace.never_runs and not Interval(0, size - 1).contains(result.range):
-        hint = f"limit it by k.clip(index, {size}), or by k.assume_index(index, {size}) if it always is"
-        raise trace.error(f"an index {result.range} is assigned to a k.variable of size {size}; {hint}", ShapeError)
-    return result
-
-
-def variable(value: ValueLike, dtype: Any = None, *, size: TracedSize | None = None) -> Variable:
-    """Return a mutable variable with this initial value; the dtype of a Python number must be given.
-
-    With `size`, it is an index of 0 … size - 1, and everything assigned to it must provably be one.
-    """
-    trace = current_kernel_trace("variable")
-    trace.require_grid("k.variable")
-    if size is not None:
-        return Variable(trace, require_below(trace, value, size), size)
-    if isinstance(value, Value):
-        value.require_usable()
-        if value.is_index:
-            problem = "k.variable of an index; give its range, k.variable(index, size=n), or convert it with .astype(np.int64)"
-            raise trace.error(problem, DTypeError)
-        return Variable(trace, value if dtype is None else value.astype(dtype))
-    if dtype is None:
-        raise trace.error(f"k.variable({value!r:.60}) needs a dtype; write k.variable({value!r:.60}, x.dtype)", DTypeError)
-    return Variable(trace, constant(trace, value, element_type_of_dtype(trace, dtype)))
 
 
 def buffer(shape: int | Sequence[int], dtype: Any, fill: float | None = 0) -> ArrayReference:

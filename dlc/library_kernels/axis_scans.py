@@ -12,8 +12,9 @@ import dlc.kernels as k
 from dlc.dialects import dl
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import element_type_of, flag
-from dlc.kernels.references import ArrayReference, Variable
+from dlc.kernels.references import ArrayReference
 from dlc.kernels.values import Value
+from dlc.kernels.variables import Variable
 from dlc.library_kernels.vectors import Index, column_grid, is_one, points_per_task, position_dtype
 
 # Lanes along b.

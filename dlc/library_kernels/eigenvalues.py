@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 import dlc.kernels as k
-from dlc.kernels.references import ArrayReference, Variable
+from dlc.kernels.references import ArrayReference
 from dlc.kernels.values import Value
+from dlc.kernels.variables import Variable
 from dlc.library_kernels.elimination import copy, exchange, fill
 from dlc.library_kernels.reflections import column_indices, reflect, reflection
 from dlc.library_kernels.vectors import Dtype, Index, Order, best_index, columns, dots, groups, largest, row_vectors, update

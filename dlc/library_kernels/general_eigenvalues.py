@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 import dlc.kernels as k
-from dlc.kernels.references import ArrayReference, Variable
+from dlc.kernels.references import ArrayReference
 from dlc.kernels.values import Value
+from dlc.kernels.variables import Variable
 from dlc.library_kernels.eigenvalues import copy_scaled, epsilon, rotate, set_identity, sort_rows
 from dlc.library_kernels.elimination import fill
 from dlc.library_kernels.reflections import REFLECTED_ROWS, reflect, reflection

@@ -9,8 +9,9 @@ import numpy as np
 import dlc.kernels as k
 from dlc.dialects import dl
 from dlc.dialects.dl.base import ints
-from dlc.kernels.references import ArrayReference, Variable
+from dlc.kernels.references import ArrayReference
 from dlc.kernels.values import Value
+from dlc.kernels.variables import Variable
 from dlc.library_kernels.vectors import lanes_of, points_per_task, position_dtype
 
 # Histograms that consecutive elements alternate between, so that equal digits need not wait for the previous store.

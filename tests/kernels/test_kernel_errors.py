@@ -345,7 +345,7 @@ def test_operands_are_read_only() -> None:
 def test_points_of_a_grid_are_independent() -> None:
     def conflict(x: Any, ids: Any, y: Any) -> None:
         for i in k.grid(3):
-            y[0, 0] = x[i, 0]
+            y[k.clip(k.index(ids[i]), 1), 0] = x[i, 0]
 
     def neighbors(x: Any, ids: Any, y: Any) -> None:
         for i in k.grid(3):
@@ -356,6 +356,62 @@ def test_points_of_a_grid_are_independent() -> None:
         run(conflict)
     with pytest.raises(EvaluationError, match=r"two points of a grid read and write element .* of y"):
         run(neighbors)
+
+
+def test_races_are_found_while_tracing() -> None:
+    def one_element(x: Any, ids: Any, y: Any) -> None:
+        for i in k.grid(3):
+            y[0, 0] = x[i, 0]
+
+    def row_sums(x: Any, ids: Any, y: Any) -> None:
+        for i, j in k.grid(3, 4):
+            y[i, 0] += x[i, j]
+
+    def diagonals(x: Any, ids: Any, y: Any) -> None:
+        for i, j in k.grid(2, 2):
+            y[0, i + j] = x[i, j]
+
+    def windows(x: Any, ids: Any, y: Any) -> None:
+        for i in k.grid(2):
+            for j in k.range(3):
+                y[0, i + j] = x[i, j]
+
+    def recurrence(x: Any, ids: Any, y: Any) -> None:
+        for i in k.grid(2):
+            y[i + 1, 0] = y[i, 0] + 1
+
+    def neighbors(x: Any, ids: Any, y: Any) -> None:
+        for i in k.grid(2):
+            y[i, 0] = x[i, 0]
+            y[i + 1, 0] = x[i, 1]
+
+    def vectors(x: Any, ids: Any, y: Any) -> None:
+        for i in k.grid(3):
+            y.store(0, i, value=x.load(i, 0, width=2))
+
+    for kernel in (one_element, diagonals, windows, neighbors, vectors):
+        expect(dlc.DlcError, r"two points write the same element of y in the k.grid at .*; .* by k.range", kernel)
+    for kernel in (row_sums, recurrence):
+        expect(dlc.DlcError, "one point reads, and another one writes, the same element of y", kernel)
+
+
+def test_dependent_accesses_without_races() -> None:
+    def one_point(x: Any, ids: Any, y: Any) -> None:
+        for i in k.grid(3):
+            with k.when(i == 1):
+                y[0, 0] = x[i, 0]
+        for i, j in k.grid(1, 4):
+            y[i + 1, j] += y[i, 0]
+
+    def blocks(x: Any, ids: Any, y: Any) -> None:
+        for i in k.grid(2):
+            for j in k.range(2 * i, 2 * i + 2):
+                y[0, j] = x[i, j]
+            for j in k.range(2):
+                y[1, 2 * i + j] += x[i, j]
+
+    np.testing.assert_array_equal(run(one_point), [[4, 0, 0, 0], [4, 4, 4, 4], [0, 0, 0, 0]])
+    np.testing.assert_array_equal(run(blocks), [[0, 1, 6, 7], [0, 1, 4, 5], [0, 0, 0, 0]])
 
 
 def test_signatures() -> None:
