@@ -122,7 +122,8 @@ def _byte_count(environment: Mapping[str, str], name: str, default: int) -> int:
     return int(digits) << _SIZE_UNIT_SHIFTS[unit] if text else default
 
 
-def _is_count(value: object) -> bool:
+def is_count(value: object) -> bool:
+    """Return whether a value is an integer >= 1, and no boolean."""
     return isinstance(value, SupportsIndex) and not isinstance(value, bool) and index(value) > 0
 
 
@@ -133,7 +134,7 @@ def thread_count(num_threads: int | None) -> int:
     """
     if num_threads is None:
         return usable_cpus()
-    if not _is_count(num_threads) or num_threads > MAX_THREADS:
+    if not is_count(num_threads) or num_threads > MAX_THREADS:
         raise UnsupportedError(f"num_threads {num_threads!r}: expected an integer from 1 to {MAX_THREADS}")
     return num_threads
 
@@ -236,17 +237,14 @@ class Options:
         for name in ("cache", "check_each_pass", "verify"):
             if (value := getattr(self, name)) not in (False, True):
                 raise UnsupportedError(f"{name} {value!r}: expected True or False")
-        if not _is_count(self.group) or self.group % 8:
+        if not is_count(self.group) or self.group % 8:
             raise UnsupportedError(f"group {self.group!r}: expected a multiple of 8 weights, such as 32")
         thread_count(self.num_threads)
-        if not _is_count(self.streams) or self.streams > MAX_THREADS:
+        if not is_count(self.streams) or self.streams > MAX_THREADS:
             raise UnsupportedError(f"streams {self.streams!r}: expected an integer from 1 to {MAX_THREADS}")
-        if self.cpus is not None and not (self.cpus and self.cpus <= cpu_affinity()):
-            available = sorted(cpu_affinity())
-            raise UnsupportedError(
-                f"cpus {sorted(self.cpus)}: expected one or more of the processors {available}, and no others"
-            )
-        if self.workers is not None and not _is_count(self.workers):
+        if self.cpus is not None:
+            processors(self.cpus)
+        if self.workers is not None and not is_count(self.workers):
             raise UnsupportedError(f"workers {self.workers!r}: expected an integer >= 1")
         if not isinstance(cast(object, self.tune), int | float) or not self.tune >= 0:
             raise UnsupportedError(f"tune {self.tune!r}: expected a number of seconds >= 0")
@@ -268,7 +266,7 @@ class Options:
         """
         given = {name: value for name, value in values.items() if value is not None}
         if "cpus" in given:
-            given["cpus"] = _processors(given["cpus"])
+            given["cpus"] = processors(given["cpus"])
         if "dump_ir" in given:
             given["dump_ir"] = to_path(given["dump_ir"])
         options = Options(**given)
@@ -279,12 +277,18 @@ class Options:
         return replace(options, num_threads=max(1, threads // options.streams))
 
 
-def _processors(values: Any) -> frozenset[int]:
+def processors(values: Iterable[int]) -> frozenset[int]:
+    """Return the numbers of processors as a set. Raises UnsupportedError unless this process may use all of them."""
     try:
-        numbers = [index(value) for value in values]
+        numbers = frozenset(index(value) for value in values)
     except TypeError:
         raise UnsupportedError(f"cpus {values!r}: expected the numbers of processors, such as [0, 1]") from None
-    return frozenset(numbers)
+    available = cpu_affinity()
+    if not numbers or not numbers <= available:
+        raise UnsupportedError(
+            f"cpus {sorted(numbers)}: expected one or more of the processors {sorted(available)}, and no others"
+        )
+    return numbers
 
 
 def pocl_folder(variables: Mapping[str, str] | None = None) -> Path:

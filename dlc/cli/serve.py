@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,8 @@ from dlc.runtime.load import load
 from dlc.runtime.models.model import Model
 from dlc.runtime.requests.batched_model import BatchedModel, batched
 
+# The tokens of the Authorization header (RFC 6750).
+_TOKEN_PATTERN = "[A-Za-z0-9._~+/-]+=*"
 # Seconds within which requests must end after the server receives a signal to stop.
 _SHUTDOWN_SECONDS = 30
 
@@ -145,6 +148,8 @@ def serve_command(
     }
     queues = ModelQueues(texts, encoders)
     secret = None if no_token else token or Environment.read().token or secrets.token_urlsafe(24)
+    if secret is not None and not re.fullmatch(_TOKEN_PATTERN, secret):
+        raise click.UsageError("the token of --token or DLC_TOKEN: expected letters, digits and the characters -._~+/=")
     metrics = Metrics()
 
     def load_model(path: Path) -> Model | BatchedModel:

@@ -1327,6 +1327,13 @@ static int64_t dlc__now(void)
     return time.tv_sec * (int64_t)1000000000 + time.tv_nsec;
 }
 
+/* Returns the time after a duration; INT64_MAX if it is later. */
+static int64_t dlc__time_after(int64_t nanoseconds)
+{
+    int64_t now = dlc__now();
+    return nanoseconds > INT64_MAX - now ? INT64_MAX : now + nanoseconds;
+}
+
 /* Waits for a signal, at most until `time`. */
 static void dlc__wait_until(pthread_cond_t *condition, int64_t time)
 {
@@ -1587,7 +1594,7 @@ int dlc_submit(dlc_context *c, const void *const *inputs, void **outputs, const 
     }
     if (!code) {
         c->executor = e, c->submission = *submission, c->inputs = inputs, c->outputs = outputs, c->code = DLC_OK, c->after_count = 0;
-        c->deadline = submission->deadline_ns > 0 ? dlc__now() + submission->deadline_ns : INT64_MAX;
+        c->deadline = submission->deadline_ns > 0 ? dlc__time_after(submission->deadline_ns) : INT64_MAX;
         for (int32_t i = 0; i < count; i++) {
             dlc_context *a = submission->after[i];
             if (a->state != DLC__IDLE && a->state != DLC__REPORTING) c->after[c->after_count++] = a;
@@ -1611,7 +1618,7 @@ int dlc_wait(dlc_context *c, int64_t nanoseconds)
 {
     if (!c) return DLC_ARGUMENT;
     pthread_mutex_lock(&dlc__executor_lock);
-    int64_t until = nanoseconds < 0 ? INT64_MAX : dlc__now() + nanoseconds;
+    int64_t until = nanoseconds < 0 ? INT64_MAX : dlc__time_after(nanoseconds);
     dlc__is_pending(c);
     while (c->state != DLC__IDLE && (until == INT64_MAX || dlc__now() < until)) dlc__wait_until(&c->ended, until);
     int code = c->state == DLC__IDLE ? c->code : DLC_BUSY;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -23,7 +25,7 @@ from starlette.routing import Route
 from dlc.errors import DeadlineError, DlcError, DTypeError, ShapeError
 from dlc.serve.completions import Completions
 from dlc.serve.embeddings import EmbeddingQueue, Embeddings
-from dlc.serve.http_requests import HttpError, error_response, read_body, recorded, until_disconnected
+from dlc.serve.http_requests import HttpError, error_response, read_body, recorded, routing_error, until_disconnected
 from dlc.serve.metrics import Metrics
 from dlc.serve.repository import Repository, ServedModel
 from dlc.serve.tensors import BadRequestError, InferenceRequest, encode_response, parse_request
@@ -34,6 +36,8 @@ _log = logging.getLogger("dlc.serve")
 _MAX_INLINE_BYTES = 1 << 18
 _RELOAD_SECONDS = 1.0
 _JSON_SIZE_HEADER = "Inference-Header-Content-Length"
+_SIZE_PATTERN = "[0-9]{1,18}"
+_MAX_QUOTED_LENGTH = 40
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ def application(
         *model_routes("/ready", server.model_ready, "GET"),
         *model_routes("", server.model_metadata, "GET"),
     ]
-    return Starlette(routes=routes, lifespan=server.lifespan)
+    return Starlette(routes=routes, lifespan=server.lifespan, exception_handlers={HTTPException: routing_error})
 
 
 class _Server:
@@ -129,8 +133,10 @@ class _Server:
         """Return an endpoint that checks the token and reports errors."""
 
         async def checked(request: Request) -> Response:
-            authorization = request.headers.get("Authorization", "").encode()
-            if self.token is not None and not hmac.compare_digest(authorization, f"Bearer {self.token}".encode()):
+            # The scheme is case-insensitive (RFC 9110), the token is not.
+            scheme, _, sent = request.headers.get("Authorization", "").partition(" ")
+            is_known = self.token is None or hmac.compare_digest(sent.strip().encode(), self.token.encode())
+            if not is_known or (self.token is not None and scheme.lower() != "bearer"):
                 message = "missing or wrong token; send the header Authorization: Bearer TOKEN"
                 return error_response(request, 401, message, {"WWW-Authenticate": "Bearer"})
             try:
@@ -190,8 +196,8 @@ class _Server:
 
     async def _infer(self, request: Request, model: ServedModel) -> Response:
         body, header = await read_body(request, self.limits.max_request_bytes), request.headers.get(_JSON_SIZE_HEADER)
-        if header is not None and not (header.isascii() and header.isdecimal()):
-            raise HttpError(400, f"{_JSON_SIZE_HEADER}: expected a number, got {header!r}")
+        if header is not None and not re.fullmatch(_SIZE_PATTERN, header):
+            raise HttpError(400, f"{_JSON_SIZE_HEADER}: expected a number, got {header[:_MAX_QUOTED_LENGTH]!r}")
         json_bytes = None if header is None else int(header)
         try:
             parsed = await _inline_or_in_thread(len(body), parse_request, body, json_bytes)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Generator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, cast
 
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
 from dlc.errors import DlcError, QueueFullError
 from dlc.serve.metrics import Metrics
+
+# A client that sends a request more slowly gets status 408.
+_MAX_BODY_SECONDS = 120
 
 
 class HttpError(Exception):
@@ -24,10 +28,16 @@ class HttpError(Exception):
         self.status = status
 
 
-def error_response(request: Request, status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+def error_response(request: Request, status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """Return an error in the format of the request's protocol: an object for OpenAI's (/v1), a text for KServe's."""
     error: Any = {"message": message, "type": "invalid_request_error" if status < 500 else "server_error"}
     return JSONResponse({"error": error if request.url.path.startswith("/v1/") else message}, status, headers)
+
+
+async def routing_error(request: Request, error: Exception) -> JSONResponse:
+    """Return the error of a path without an endpoint (status 404), or of a wrong method (405)."""
+    assert isinstance(error, HTTPException)
+    return error_response(request, error.status_code, f"{request.method} {request.url.path}: {error.detail}", error.headers)
 
 
 @contextmanager
@@ -56,17 +66,24 @@ def recorded(metrics: Metrics, model: str, start: float) -> Generator[None]:
 async def read_body(request: Request, max_bytes: int) -> bytes:
     """Return the body.
 
-    Raises HttpError with status 413 if it exceeds `max_bytes`, and with status 499 if the client disconnects before its end.
+    Raises HttpError with status 413 if it exceeds `max_bytes`, with status 499 if the client disconnects before its end, and
+    with status 408 if it does not arrive in time.
     """
-    parts, size = list[bytes](), 0
+    parts, declared, size = list[bytes](), request.headers.get("Content-Length", ""), 0
+    too_large = HttpError(413, f"the request is larger than {max_bytes} bytes")
+    if declared.isdecimal() and int(declared) > max_bytes:
+        raise too_large
     try:
-        async for part in request.stream():
-            size += len(part)
-            if size > max_bytes:
-                raise HttpError(413, f"the request is larger than {max_bytes} bytes")
-            parts.append(part)
+        async with asyncio.timeout(_MAX_BODY_SECONDS):
+            async for part in request.stream():
+                size += len(part)
+                if size > max_bytes:
+                    raise too_large
+                parts.append(part)
     except ClientDisconnect:
         raise HttpError(499, "the client disconnected") from None
+    except TimeoutError:
+        raise HttpError(408, f"the request did not arrive within {_MAX_BODY_SECONDS} seconds") from None
     return b"".join(parts)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ class Repository:
         self._on_load = on_load
         self.models: dict[str, ServedModel] = {}
         self._failed: dict[Path, _Stamp] = {}
+        # The names that several files have; they were reported.
+        self._ambiguous: Set[str] = frozenset[str]()
 
     def open(self) -> None:
         """Load all models. Raises the error of a file on the command line; those of the folder are logged."""
@@ -53,12 +55,16 @@ class Repository:
     def refresh(self) -> None:
         """Load the files that are new or were replaced, and remove models whose files were removed from the folder.
 
-        A file that cannot be loaded is logged, once; the server keeps the previous model. Requests that have started
-        finish on the model with which they started.
+        A file that cannot be loaded, or has the name of another one, is logged, once; the server keeps the previous model.
+        Requests that have started finish on the model with which they started.
         """
-        found = {path.stem: path for path in sorted(self._folder.iterdir()) if path.suffix in SUFFIXES} if self._folder else {}
-        paths = {**found, **{path.stem: path for path in self._files}}
-        for name, path in paths.items():
+        paths = self._paths()
+        ambiguous = {name: files for name, files in paths.items() if len(files) > 1}
+        for name in ambiguous.keys() - self._ambiguous:
+            self._on_load(name, "error")
+            _log.error("%s: not loaded: %s", ", ".join(map(str, ambiguous[name])), _same_name(name))
+        self._ambiguous = ambiguous.keys()
+        for name, (path, *_) in ((name, files) for name, files in paths.items() if name not in ambiguous):
             try:
                 stamp = _stamp(path)
                 current = self.models.get(name)
@@ -72,6 +78,14 @@ class Repository:
         for name in self.models.keys() - paths.keys():
             _log.info("%s: removed", name)
             self.models.pop(name)
+
+    def _paths(self) -> dict[str, list[Path]]:
+        """Return the files of each name."""
+        found = [path for path in sorted(self._folder.iterdir()) if path.suffix in SUFFIXES] if self._folder else []
+        paths: dict[str, list[Path]] = {}
+        for path in (*self._files, *found):
+            paths.setdefault(path.stem, []).append(path)
+        return paths
 
     def _add(self, path: Path, stamp: _Stamp) -> None:
         loaded = self._load(path)
@@ -100,4 +114,8 @@ def require_distinct_names(files: list[Path]) -> None:
     names = [path.stem for path in files]
     for name in names:
         if names.count(name) > 1:
-            raise ModelError(f"two models are named {name!r}; rename one of the files")
+            raise ModelError(_same_name(name))
+
+
+def _same_name(name: str) -> str:
+    return f"two models are named {name!r}; rename one of the files"

@@ -30,6 +30,9 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "BF16": np.dtype(ml_dtypes.bfloat16),
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+# The Python types of JSON values for a dtype that is neither boolean nor an integer.
+_FLOAT_TYPES = frozenset[type]((int, float))
+_JSON_TYPES = {"b": frozenset[type]((bool,)), "i": frozenset[type]((int,)), "u": frozenset[type]((int,))}
 _MAX_RANK = 32
 
 
@@ -92,6 +95,8 @@ def parse_request(body: bytes, json_bytes: int | None) -> InferenceRequest:
     parameters = _object(fields.get("parameters", {}), "parameters")
     is_binary = parameters.get("binary_data_output") is True
     timeout = _integer(parameters.get("timeout", 0), "timeout")
+    if timeout < 0:
+        raise BadRequestError(f"timeout: expected microseconds >= 0, got {timeout}")
     requested = fields.get("outputs")
     outputs = None if requested is None else _requested_outputs(_list(requested, "outputs"), is_binary)
     id = None if fields.get("id") is None else _text(fields["id"], "id")
@@ -127,16 +132,30 @@ def _tensor(name: str, tensor: Mapping[str, Any], binary: memoryview, start: int
                 f"input {name!r}: {size} bytes of binary data, {len(binary) - start} in the request; "
                 f"expected {count * dtype.itemsize} for {datatype} {shape}"
             )
-        # Copied: kernels need aligned elements, and the tensors follow text of any length.
-        return np.frombuffer(binary[start : start + size], dtype).reshape(shape).copy(), start + size
-    try:
-        data = np.asarray(tensor.get("data"), dtype if dtype.kind != "b" else None)
-        array = data.astype(dtype, casting="same_kind" if dtype.kind in "iuf" else "unsafe")
-    except (ValueError, TypeError, OverflowError) as error:
-        raise BadRequestError(f"input {name!r}: data: {error}; expected numbers of datatype {datatype}") from error
+        # Kernels need booleans of 0 and 1; clients may send other bytes.
+        stored = np.dtype(np.uint8) if dtype.kind == "b" else dtype
+        # `astype` copies: kernels need aligned elements, and the tensors follow text of any length.
+        return np.frombuffer(binary[start : start + size], stored).reshape(shape).astype(dtype), start + size
+    array = _json_array(name, tensor.get("data"), datatype, dtype)
     if array.size != count or (array.ndim != 1 and list(array.shape) != shape):
         raise BadRequestError(f"input {name!r}: data has the shape {list(array.shape)}; expected {shape}")
     return array.reshape(shape), start
+
+
+def _json_array(name: str, data: object, datatype: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the elements of an input in JSON, which may be nested.
+
+    Raises BadRequestError for an element that is not of the datatype, or outside its range.
+    """
+    try:
+        values = np.array(data, object)
+        wrong = {*map(type, values.ravel().tolist())} - _JSON_TYPES.get(dtype.kind, _FLOAT_TYPES)
+        if wrong:
+            raise TypeError(f"an element has the type {min(kind.__name__ for kind in wrong)}")
+        with np.errstate(over="raise"):
+            return values.astype(dtype)
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise BadRequestError(f"input {name!r}: data: {error}; expected elements of datatype {datatype}") from error
 
 
 def encode_response(

@@ -23,6 +23,7 @@ from tests.project.documented import network
 uvicorn = pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
+from dlc.serve import http_requests  # noqa: E402
 from dlc.serve.application import ModelQueues, ServerLimits, application  # noqa: E402
 from dlc.serve.metrics import Metrics  # noqa: E402
 from dlc.serve.repository import Repository  # noqa: E402
@@ -95,6 +96,10 @@ def infer_body(x: Any = X, **fields: Any) -> dict[str, Any]:
     return {"inputs": [{"name": "x", "datatype": "FP32", "shape": list(x.shape), "data": x.tolist()}], **fields}
 
 
+def input_body(datatype: str, data: list[Any]) -> dict[str, Any]:
+    return {"inputs": [{"name": "x", "datatype": datatype, "shape": [len(data)], "data": data}]}
+
+
 def test_metadata_and_health(server: Server) -> None:
     client = Client(server.port)
     assert client.json("GET", "/v2")[1]["extensions"] == ["binary_tensor_data"]
@@ -141,6 +146,15 @@ def test_json_and_binary_tensors(server: Server, folder: Path) -> None:
         ("/v2/models/net/infer", {"inputs": [{"name": "x", "datatype": "TEXT", "shape": [1], "data": [1]}]}, 400, "expected one of BOOL"),
         ("/v2/models/net/infer", {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": ["a"]}]}, 400, "input 'x': data"),
         ("/v2/models/net/infer", {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "parameters": {"binary_data_size": 4}}]}, 400, "4 bytes of binary data, 0 in the request"),
+        ("/v2/models/net/infer", infer_body(parameters={"timeout": -1}), 400, "timeout: expected microseconds >= 0"),
+        *(("/v2/models/net/infer", input_body("FP32", [value]), 400, f"an element has the type {kind}") for value, kind in ((None, "NoneType"), (True, "bool"), ("1", "str"), ({}, "dict"))),
+        ("/v2/models/net/infer", input_body("FP32", [1e39]), 400, "overflow"),
+        ("/v2/models/net/infer", input_body("INT8", [300]), 400, "out of bounds for int8"),
+        ("/v2/models/net/infer", input_body("INT8", [1.5]), 400, "an element has the type float"),
+        ("/v2/models/net/infer", input_body("BOOL", [2]), 400, "an element has the type int"),
+        ("/v2/models/net/infer", b"[" * 100_000, 400, "the request is no JSON"),
+        ("/v2/models/..%2f..%2fetc%2fpasswd/infer", infer_body(), 404, "Not Found"),
+        ("/v2/models/net", infer_body(), 405, "Method Not Allowed"),
         ("/v2/models/net/infer", b" " * (2 << 20), 413, "larger than 1048576 bytes"),
     ],
 )  # fmt: skip
@@ -150,7 +164,7 @@ def test_wrong_requests(server: Server, path: str, body: Any, status: int, messa
 
 
 def test_wrong_sizes_of_the_json_part(server: Server) -> None:
-    for size in ("-1", "99999999", "x"):
+    for size in ("-1", "99999999", "x", "1" * 5000):
         status, _ = Client(server.port).json("POST", "/v2/models/net/infer", infer_body(), Inference_Header_Content_Length=size)
         assert status == 400
 
@@ -159,6 +173,60 @@ def test_clients_without_the_token_are_refused(server: Server) -> None:
     for token in (None, "wrong", "secret "[:5]):
         status, answer = Client(server.port, token).json("GET", "/v2/models/net")
         assert status == 401 and "missing or wrong token" in answer["error"]
+    forms = {
+        "bearer secret": 200,
+        "BEARER  secret": 200,
+        "Basic secret": 401,
+        "secret": 401,
+        "Bearer": 401,
+        "Bearer sécret": 401,
+    }
+    for header, expected in forms.items():
+        assert Client(server.port, None).json("GET", "/v2/models/net", Authorization=header)[0] == expected, header
+
+
+def test_a_distant_timeout_leaves_others_alone(server: Server) -> None:
+    client = Client(server.port)
+    for timeout in (1 << 61, 10_000_000):
+        assert client.json("POST", "/v2/models/net/infer", infer_body(parameters={"timeout": timeout}))[0] == 200
+
+
+def test_slow_requests_are_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_requests, "_MAX_BODY_SECONDS", 0.05)
+    client = Client(server.port)
+    client.connection.putrequest("POST", "/v2/models/net/infer")
+    for name, value in {**client.headers, "Content-Length": "1000"}.items():
+        client.connection.putheader(name, value)
+    client.connection.endheaders(b"{")
+    response = client.connection.getresponse()
+    assert response.status == 408 and b"did not arrive within 0.05 seconds" in response.read()
+
+
+def test_booleans_of_other_bytes(tmp_path: Path) -> None:
+    dlc.jit(lambda x: x).lower(np.zeros(4, np.bool_)).compile().save(tmp_path / "copy.dlc")
+    server = Server(tmp_path, ServerLimits())
+    tensor = {"name": "x", "datatype": "BOOL", "shape": [4], "parameters": {"binary_data_size": 4}}
+    head = json.dumps({"inputs": [tensor]}).encode()
+    body = head + bytes([0, 1, 2, 255])
+    answer = Client(server.port).json("POST", "/v2/models/copy/infer", body, Inference_Header_Content_Length=str(len(head)))
+    server.stop()
+    assert answer[1]["outputs"][0]["data"] == [False, True, True, True]
+
+
+def test_files_of_one_name_are_reported(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    os.link(folder / "net.dlc", tmp_path / "net.dlc")
+    loads = list[tuple[str, str]]()
+    repository = Repository([], tmp_path, dlc.load, lambda *load: loads.append(load))
+    repository.open()
+    (tmp_path / "net.onnx").write_bytes(b"")
+    for _ in range(2):
+        repository.refresh()
+    assert [r.getMessage() for r in caplog.records if "two models are named 'net'" in r.getMessage()] != []
+    assert loads == [("net", "success"), ("net", "error")] and repository.models["net"].version == "1"
+    (tmp_path / "net.dlc").unlink()
+    (tmp_path / "net.onnx").unlink()
+    repository.refresh()
+    assert not repository.models
 
 
 def test_metrics(server: Server) -> None:
@@ -254,6 +322,12 @@ def test_replaced_files_are_reloaded(folder: Path, tmp_path: Path) -> None:
         assert client.json("GET", "/v2/models/m")[0] == 404
     finally:
         server.stop()
+
+
+def test_a_token_that_no_client_can_send(folder: Path) -> None:
+    command = [sys.executable, "-m", "dlc", "serve", str(folder / "net.dlc"), "--token", "a b"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "expected letters, digits and the characters -._~+/=" in done.stderr.replace("\n", " ")
 
 
 def test_the_command_serves_and_ends(folder: Path) -> None:

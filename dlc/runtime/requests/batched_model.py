@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from dlc.arrays import TensorInfo
 from dlc.errors import ArgumentError, ShapeError, UnsupportedError
 from dlc.runtime.models.model import Model, as_result
-from dlc.runtime.requests.deadlines import Deadlines
-from dlc.runtime.requests.executor import deadline_error, refuse_to_wait
+from dlc.runtime.requests.deadlines import Deadlines, require_schedule
+from dlc.runtime.requests.executor import deadline_error, late_future, refuse_to_wait
 from dlc.runtime.requests.future import Future, error_of, futures_in, with_results
 from dlc.runtime.requests.request_queue import RequestQueue
 from dlc.runtime.requests.submittable import Submittable
@@ -148,11 +148,10 @@ class BatchedModel(Submittable):
         return self._calls.default_in_flight * self.max_batch
 
     def submit(self, /, *arguments: Any, priority: int = 0, deadline: float | None = None, **named: Any) -> Future:
+        require_schedule(self.name, priority, deadline)
         until = None if deadline is None else monotonic() + deadline
-        if not self._enter(deadline):
-            future = Future()
-            future.set_exception(deadline_error(self.name))
-            return future
+        if (deadline is not None and deadline < 0) or not self._enter(deadline):
+            return late_future(self.name)
         request = _BatchedRequest(priority, until)
         request.future = future = Future(partial(self._cancel, request))
         missing = [len(dependencies := futures_in((*arguments, *named.values()))) + 1]

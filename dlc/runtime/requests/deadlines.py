@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Generic, TypeVar
+from numbers import Real
+from typing import Generic, SupportsIndex, TypeVar
 
+from dlc.errors import ArgumentError, DeviceError
 from dlc.runtime.requests.threading_primitives import IDLE_SECONDS, Gate, Lock, StartThread
 
 Item = TypeVar("Item")
 
 # Ended items are removed from the heap when it has more than this number of entries plus twice the live ones.
 _MIN_HEAP_ENTRIES = 64
+
+
+def require_schedule(name: str, priority: int, deadline: float | None) -> None:
+    """Raise ArgumentError unless a priority is an integer, and a deadline a number of seconds or None."""
+    if not isinstance(priority, SupportsIndex):
+        raise ArgumentError(f"{name}: priority = {priority!r}; expected an integer")
+    if deadline is not None and not (isinstance(deadline, Real) and float(deadline) == deadline):
+        raise ArgumentError(f"{name}: deadline = {deadline!r}; expected a number of seconds, or None")
 
 
 class Deadlines(Generic[Item]):
@@ -46,19 +56,29 @@ class Deadlines(Generic[Item]):
         self._is_waiting = False
 
     def add(self, deadline: float, item: Item, is_live: Callable[[Item], bool]) -> None:
-        """Add an item; `is_live` returns whether an item has not ended."""
+        """Add an item; `is_live` returns whether an item has not ended.
+
+        Raises DeviceError, before the item is added, if the system cannot start a thread.
+        """
+        if self._gate is None:
+            self._start()
+        elif self._is_waiting and (not self._heap or deadline < self._heap[0][0]):
+            self._is_waiting = False
+            self._gate.open()
         self.num_live += 1
         if len(self._heap) > _MIN_HEAP_ENTRIES + 2 * self.num_live:
             self._heap = [entry for entry in self._heap if is_live(entry[2])]
             heapify(self._heap)
-        is_first = not self._heap or deadline < self._heap[0][0]
         heappush(self._heap, (deadline, next(self._numbers), item))
-        if self._gate is None:
-            self._gate = gate = Gate(self._make_lock)
+
+    def _start(self) -> None:
+        """Start the thread, which waits for the lock first."""
+        gate = Gate(self._make_lock)
+        try:
             self._start_thread(lambda: self._watch(gate), "dlc-deadlines")
-        elif is_first and self._is_waiting:
-            self._is_waiting = False
-            self._gate.open()
+        except RuntimeError as error:
+            raise DeviceError("the system cannot start a thread that watches deadlines; use fewer streams") from error
+        self._gate = gate
 
     def _watch(self, gate: Gate) -> None:
         """End items whose deadline has passed; exit after `IDLE_SECONDS` without deadlines."""

@@ -27,7 +27,7 @@ from typing import Any
 
 from dlc.errors import DeadlineError, DeviceError, QueueFullError
 from dlc.machine.cpus import running_on, usable_cpus
-from dlc.runtime.requests.deadlines import Deadlines
+from dlc.runtime.requests.deadlines import Deadlines, require_schedule
 from dlc.runtime.requests.future import Future, error_of, with_results
 from dlc.runtime.requests.threading_primitives import IDLE_SECONDS, Gate, Lock, StartThread, start_daemon
 
@@ -176,6 +176,9 @@ class Executor:
 
         Raises QueueFullError if the queue is full and this thread runs requests: it would wait for itself.
         """
+        require_schedule(queue.name, priority, seconds)
+        if seconds is not None and seconds < 0:
+            return late_future(queue.name)
         deadline = None if seconds is None else self._clock() + seconds
         request = Request(queue, arguments, named, (-priority, next(self._numbers)), deadline, self)
         future = request.future
@@ -190,9 +193,7 @@ class Executor:
                     break
                 gate = self._block(queue)
             if not self._wait_for_space(queue, gate, deadline):
-                request.end("withdrawn")
-                future.set_exception(deadline_error(queue.name))
-                return future
+                return late_future(queue.name)
         if failed:
             _report_no_thread(failed)
         if dependencies:
@@ -218,9 +219,9 @@ class Executor:
             drained.wait()
 
     def _admit(self, request: Request) -> Sequence[Future]:
-        request.queue.pending += 1
         if request.deadline is not None:
             self._deadlines.add(request.deadline, request, lambda r: r.state in _NOT_STARTED)
+        request.queue.pending += 1
         return () if request.missing else self._enqueue(request)
 
     def _block(self, queue: QueueState) -> Gate:
@@ -360,11 +361,7 @@ class Executor:
             request = worker.request
             assert request is not None
             start = self._clock()
-            if request.queue.cpus is None:
-                self._run(request)
-            else:
-                with running_on(request.queue.cpus):
-                    self._run(request)
+            self._run(request)
             end = self._clock()
             self._refresh_capacity(end)
             with self._lock:
@@ -388,7 +385,12 @@ class Executor:
         future.set_running_or_notify_cancel()
         try:
             resolve: Callable[[Any], Any] = with_results if request.has_futures else _unchanged
-            result = request.context.run(request.queue.run, *resolve(request.arguments), **resolve(request.named))
+            run = partial(request.context.run, request.queue.run, *resolve(request.arguments), **resolve(request.named))
+            if request.queue.cpus is None:
+                result = run()
+            else:
+                with running_on(request.queue.cpus):
+                    result = run()
         except BaseException as error:
             future.set_exception(error)
             # The traceback refers to this frame: without the future in it, the error is no cycle.
@@ -416,6 +418,13 @@ def _report_no_thread(failed: Sequence[Future]) -> None:
 def _report_expiry(queue: QueueState, future: Future) -> None:
     if future.set_running_or_notify_cancel():
         future.set_exception(deadline_error(queue.name))
+
+
+def late_future(name: str) -> Future:
+    """Return the future of a request to a queue or model whose deadline has passed before it was admitted."""
+    future = Future()
+    future.set_exception(deadline_error(name))
+    return future
 
 
 def deadline_error(name: str) -> DeadlineError:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from dlc.errors import ArgumentError
+from dlc.options import is_count, processors
+from dlc.runtime.requests.deadlines import require_schedule
 from dlc.runtime.requests.executor import Executor, QueueState, process_executor
 from dlc.runtime.requests.future import Future, futures_in
 
@@ -43,13 +45,15 @@ class RequestQueue:
         executor: Executor | None = None,
     ) -> None:
         for argument, value in (("num_threads", num_threads), ("streams", streams), ("max_pending", max_pending)):
-            if value < 1:
+            if not is_count(value):
                 raise ArgumentError(f"RequestQueue: {argument} = {value!r}; expected an integer >= 1")
+        require_schedule("RequestQueue", priority, None)
         self.name = name or getattr(function, "__name__", type(function).__name__)
         self.priority = priority
         self._executor = executor
-        processors = None if cpus is None else frozenset(cpus)
-        self._state = QueueState(function, self.name, num_threads, streams, max_pending, processors)
+        self._state = QueueState(
+            function, self.name, num_threads, streams, max_pending, None if cpus is None else processors(cpus)
+        )
 
     def of_function(self, function: Callable[..., Any], max_pending: int | None = None) -> RequestQueue:
         """Return a queue with the settings of this one for a function that calls this one's function."""
@@ -96,7 +100,8 @@ class RequestQueue:
             priority: Calls with larger numbers start first; by default the priority of the queue.
             deadline: Seconds from now. A call that has not started by then does not run; its future raises DeadlineError.
 
-        Raises QueueFullError if the queue is full and this is a callback of a future, which must not wait.
+        Raises QueueFullError if the queue is full and this is a callback of a future, which must not wait, and ArgumentError
+        for an invalid priority or deadline.
         """
         return (self._executor or process_executor()).submit(
             self._state,
@@ -124,7 +129,7 @@ class RequestQueue:
 
 def results_in_order(submit: Callable[[Any], Future], feeds: Iterable[Any], in_flight: int) -> Generator[Any]:
     """Yield the results of submitted feeds in order; at most `in_flight` of them are submitted at a time."""
-    if in_flight < 1:
+    if not is_count(in_flight):
         raise ArgumentError(f"map: in_flight = {in_flight!r}; expected an integer >= 1")
     return _results(submit, iter(feeds), in_flight)
 

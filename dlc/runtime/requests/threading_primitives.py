@@ -32,8 +32,8 @@ class Gate:
         self._lock.acquire()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until the event is set; return False on a timeout."""
-        return self._lock.acquire(timeout=-1 if seconds is None else max(seconds, 0.0))
+        """Wait until the event is set; return False on a timeout, at the latest after `threading.TIMEOUT_MAX`."""
+        return self._lock.acquire(timeout=-1 if seconds is None else min(max(seconds, 0.0), threading.TIMEOUT_MAX))
 
     def open(self) -> None:
         """Set the event, which must not be set."""

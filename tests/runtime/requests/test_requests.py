@@ -20,7 +20,7 @@ import pytest
 
 import dlc
 import dlc.numpy as dnp
-from dlc.errors import DeadlineError, DlcError, MemoryLimitError, QueueFullError, ShapeError
+from dlc.errors import DeadlineError, DeviceError, DlcError, MemoryLimitError, QueueFullError, ShapeError
 from dlc.machine.cpus import cpu_affinity
 from dlc.runtime.requests.batched_model import BatchedModel
 from dlc.runtime.requests.executor import Executor
@@ -252,11 +252,62 @@ def halves_batched() -> BatchedModel:
     return dlc.batched(function.lower(np.ones((2, 4), np.float32)).compile())
 
 
-@pytest.mark.parametrize("wrong", [{"streams": 0}, {"max_pending": -1}, {"num_threads": 0}])
-def test_wrong_settings(wrong: dict[str, int]) -> None:
-    name, value = next(iter(wrong.items()))
-    with pytest.raises(DlcError, match=f"{name} = {value}; expected an integer >= 1"):
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ({"streams": 0}, "streams = 0; expected an integer >= 1"),
+        ({"streams": 1.5}, "streams = 1.5; expected an integer >= 1"),
+        ({"max_pending": -1}, "max_pending = -1; expected an integer >= 1"),
+        ({"num_threads": True}, "num_threads = True; expected an integer >= 1"),
+        ({"priority": 0.5}, "priority = 0.5; expected an integer"),
+        ({"cpus": []}, r"cpus \[\]: expected one or more of the processors"),
+        ({"cpus": [99999]}, r"cpus \[99999\]: expected one or more of the processors"),
+        ({"cpus": "0"}, "cpus '0': expected the numbers of processors"),
+    ],
+)
+def test_wrong_settings(wrong: dict[str, Any], expected: str) -> None:
+    with pytest.raises(DlcError, match=expected):
         RequestQueue(print, **wrong)
+
+
+@pytest.mark.parametrize("make", [lambda: RequestQueue(lambda x: x), halves_batched])
+def test_wrong_priorities_and_deadlines(make: Callable[[], Any]) -> None:
+    queue, x = make(), np.ones((2, 4), np.float32)
+    for wrong in (float("nan"), "1", [1]):
+        with pytest.raises(DlcError, match=r"deadline = .*; expected a number of seconds, or None"):
+            queue.submit(x, deadline=wrong)
+    with pytest.raises(DlcError, match=r"priority = 1\.5; expected an integer"):
+        queue.submit(x, priority=1.5)
+    with pytest.raises(DlcError, match=r"in_flight = 1\.5; expected an integer >= 1"):
+        queue.map([x], in_flight=1.5)
+    with pytest.raises(DeadlineError):
+        queue.submit(x, deadline=-1).result(0)
+    # Waiting for a distant deadline leaves the earlier ones alone.
+    distant = [queue.submit(x, deadline=seconds) for seconds in (float("inf"), 1e30, np.float32(1e9))]
+    assert queue.submit(x, deadline=60).result(60) is not None and all(future.result(60) is not None for future in distant)
+
+
+def test_processors_that_are_lost_fail_the_request_only(one: Executor) -> None:
+    """A cgroup can take processors from a running process."""
+    queue = RequestQueue(lambda x: x, cpus=cpu_affinity(), executor=one)
+    queue._state.cpus = frozenset({99999})
+    with pytest.raises(OSError, match="Invalid argument"):
+        queue.submit(1).result(60)
+    queue._state.cpus = cpu_affinity()
+    assert queue.submit(2).result(60) == 2
+
+
+def test_a_system_without_threads_for_deadlines() -> None:
+    def refuse(main: Callable[[], None], name: str) -> None:
+        if name == "dlc-deadlines":
+            raise RuntimeError("can't start new thread")
+        threading.Thread(target=main, daemon=True).start()
+
+    queue = RequestQueue(lambda x: x, max_pending=1, executor=Executor(lambda: 1, start_thread=refuse))
+    for _ in range(2):
+        with pytest.raises(DeviceError, match="cannot start a thread that watches deadlines"):
+            queue.submit(1, deadline=60)
+    assert queue.pending == 0 and queue.submit(1).result(60) == 1
 
 
 @dlc.jit
