@@ -17,7 +17,7 @@ from dlc.cli.mesh_options import InputSpec, input_specs, mesh_options
 from dlc.cli.shape_options import Shapes, shape_option
 from dlc.cli.transform_options import TransformCommand, transform_options
 from dlc.compiler.sharding import shard_program, stored_shardings
-from dlc.compiler.sharding_report import CommunicationModel, ShardingReport, ValueSharding, report_sharding
+from dlc.compiler.sharding_report import CommunicationModel, ShardingReport, ValueSharding, memory_text, report_sharding
 from dlc.model_files import import_program
 from dlc.model_transforms import ModelTransform
 from dlc.runtime.collectives.mesh import Mesh
@@ -107,6 +107,7 @@ def _print(report: ShardingReport) -> None:
         for r in report.redundant:
             table.add_row(escape(r.line), f"{r.flops:,}")
         out.print(table)
+    out.print(memory_text(report))
     times = f"{1e3 * report.compute_seconds:.3g} ms of computation and {1e3 * report.collective_seconds:.3g} ms of collectives"
     out.print(f"estimated per call: {times}; parallel efficiency {report.efficiency:.2f}")
 

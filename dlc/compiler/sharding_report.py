@@ -17,8 +17,10 @@ from dlc.dialects.entry import entry_of
 from dlc.dialects.location_text import location_text
 from dlc.instrument.operation_counts import execution_count
 from dlc.ir import ModuleOp, SSAValue, print_module, walk_ops
+from dlc.passes.sharding.local_constants import constant_bytes
 from dlc.passes.sharding.propagate import Shardings, format_spec
 from dlc.passes.sharding.reshard import flop_count
+from dlc.shapes.dims import product
 
 # Lines with less redundant computation than this share of the total are not listed.
 _MIN_LISTED_SHARE = 0.01
@@ -83,6 +85,7 @@ class ShardingReport:
         values: The shardings of split intermediate values.
         collectives: In program order.
         redundant: Lines with redundant computation, the largest first.
+        argument_bytes, constant_bytes: The memory of arguments and constants on each rank, and without a mesh.
         compute_seconds: The estimated time in which a rank computes.
         collective_seconds: The estimated time of the collectives, which do not overlap with computation.
         efficiency: The time of the unpartitioned program on one rank, divided by the time of all ranks together.
@@ -94,6 +97,8 @@ class ShardingReport:
     values: list[ValueSharding]
     collectives: list[CollectiveCost]
     redundant: list[RedundantComputation]
+    argument_bytes: tuple[int, int]
+    constant_bytes: tuple[int, int]
     compute_seconds: float
     collective_seconds: float
     efficiency: float
@@ -137,10 +142,18 @@ def report_sharding(sharded: ShardedProgram, model: CommunicationModel) -> Shard
         values,
         collectives,
         sorted((r for r in redundant if r.flops > _MIN_LISTED_SHARE * total), key=lambda r: -r.flops),
+        (_bytes_of_arguments(program.module), _bytes_of_arguments(sharded.module)),
+        constant_bytes(program.module),
         compute_seconds,
         collective_seconds,
         total / model.flops_per_second / ranks / seconds if seconds else 1.0,
     )
+
+
+def memory_text(report: ShardingReport) -> str:
+    """Return the memory of a rank in words."""
+    (own, whole), (own_constants, constants) = report.argument_bytes, report.constant_bytes
+    return f"memory per rank: {own:,} of {whole:,} bytes of arguments, {own_constants:,} of {constants:,} bytes of constants"
 
 
 def sharding_text(sharded: ShardedProgram) -> str:
@@ -149,11 +162,16 @@ def sharding_text(sharded: ShardedProgram) -> str:
     lines = [
         f"mesh {report.mesh}",
         *(f"{value.name}: {value.spec}" for value in (*report.inputs, *report.outputs)),
+        memory_text(report),
         *sharded.shard_calls,
         *(f"{c.label}: {c.runs} × {c.bytes} bytes sent per rank" for c in report.collectives),
         *(f"redundant at {r.line}: {r.flops} FLOPs of all ranks" for r in report.redundant),
     ]
     return "\n".join([*(f"// {line}" for line in lines), print_module(sharded.program.module)])
+
+
+def _bytes_of_arguments(module: ModuleOp) -> int:
+    return sum(int(product(shape_of(v))) * numpy_dtype(element_type_of(v)).itemsize for v in entry_of(module).args)
 
 
 def _flops_by_line(module: ModuleOp, shardings: Shardings | None = None) -> dict[str, int]:

@@ -16,7 +16,12 @@ from dlc.errors import UnsupportedError
 from dlc.instrument.report import Progress
 from dlc.options import Options
 from dlc.runtime.collectives.mesh import Mesh
+from dlc.runtime.collectives.native_calls import COLLECTIVES
 from dlc.runtime.collectives.program_check import compared_options
+from dlc.runtime.cpu.artifact import Artifact
+from dlc.runtime.models.model import Model
+from dlc.runtime.opencl.artifact import DeviceArtifact
+from dlc.runtime.program.host_program import PythonCall, walk
 
 
 def compile_on_mesh(
@@ -50,10 +55,32 @@ def compile_sharded(
     *,
     collects_results: bool = False,
 ) -> ShardedModel:
-    """Compile the program of a rank; `program` is the one that was partitioned. Raises what `compile` raises."""
-    local = compile(sharded.program, target, options, progress=progress)
-    text = compared_options(options)
-    rank_program = RankProgram(local, sharded.mesh, sharded.inputs, sharded.outputs, text, lambda: sharding_text(sharded))
+    """Compile the program of a rank; `program` is the one that was partitioned.
+
+    The program is the same for all ranks, unless a constant is split: then it contains the parts of this rank. Raises what
+    `compile` and, for split constants, `transport_of` raise.
+    """
+    local = compile(_program_of_rank(sharded), target, options, progress=progress)
+
+    def text() -> str:
+        return "\n".join([sharding_text(sharded), *_collectives_of(local)])
+
+    rank_program = RankProgram(local, sharded.mesh, sharded.inputs, sharded.outputs, compared_options(options), text)
     model = ShardedModel(rank_program, program.inputs, program.outputs, program.name, collects_results=collects_results)
     model.defaults = program.defaults
     return model
+
+
+def _collectives_of(model: Model) -> list[str]:
+    """Return the labels of the collectives of a compiled program: its ranks must run the same ones."""
+    artifact = model.artifact
+    if not isinstance(artifact, Artifact | DeviceArtifact):
+        return []
+    calls = [call for call, _ in walk(artifact.host.instructions) if isinstance(call, PythonCall)]
+    return [str(call.settings["label"]) for call in calls if call.op in COLLECTIVES - {"axis_index"}]
+
+
+def _program_of_rank(sharded: ShardedProgram) -> Program:
+    """Return the program of this rank, in which each split constant is its own part; threads share one program."""
+    transport = transport_of(sharded.mesh) if sharded.has_split_constants else None
+    return sharded.program if transport is None or transport.in_one_process else sharded.program_of(transport.rank)

@@ -53,3 +53,16 @@ def test_arrays_saved_by_one_mesh_and_loaded_by_another(transport: Transport, tm
     loaded = dlc.load_arrays(folder, {"x": x, "step": 0}, {"x": P("rows"), "step": None}, other)
     assert loaded["x"].shard.shape == (8 // transport.mesh.size, 6) and loaded["step"] == 3
     np.testing.assert_array_equal(dlc.collect(loaded["x"]), x)
+
+
+def test_split_constants(transport: Transport) -> None:
+    """Each rank stores its parts of split constants, packed for its kernels."""
+    mesh, x, up, down = transport.mesh, values(F32, 8, 6), values(F32, 6, 16, seed=1), values(F32, 16, 6, seed=2)
+    on_mesh = dlc.jit(mesh=mesh, out_shardings=P())(lambda x: dnp.tanh(x @ dlc.shard(up, P(None, tuple(mesh.sizes)))) @ down)
+    np.testing.assert_allclose(on_mesh(x), np.tanh(x @ up) @ down, rtol=1e-4, atol=1e-5)
+    lowered = on_mesh.lower(x)
+    stored = lowered.compile().program.model.artifact.weights.values()
+    assert sum(w.nbytes for w in stored) == (up.nbytes + down.nbytes) // mesh.size
+    assert f"{(up.nbytes + down.nbytes) // mesh.size} of {up.nbytes + down.nbytes} bytes of constants" in lowered.as_text(
+        "sharding"
+    )

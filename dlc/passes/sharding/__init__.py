@@ -8,6 +8,7 @@ one_hot_program.py  the integer programs for this choice
 reshard.py          the collectives that convert one sharding to another, and their cost
 partition.py        the program of one rank, with collectives
 split_rows.py       gathers and scatters of rows that are split
+local_constants.py  the shards of constants that a rank stores
 buckets.py          merges collectives into one message
 canonicalize_collectives.py   expresses collectives by those that native code calls
 """
