@@ -64,7 +64,6 @@ from dlc.passes.loops.unroll_reductions import UnrollReductionsPass
 from dlc.passes.loops.vectorize import VectorizePass
 from dlc.passes.placement import place_passes, stage_of_anchor
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
-from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.passes.transformations.expand_transformations import ExpandTransformationsPass
 from dlc.plugins.plugin import PassPlacement
@@ -187,7 +186,7 @@ def _builtin_stages(target: Target, numerics: str, weights: str, group: int, pre
         Stage("linalg", (LowerKernelsToLinalgPass(), FuseGenericsPass()), _HOST, _SCALARS | _LOOPS | {"linalg", "tensor"}),
         Stage(
             "tiling",
-            (BufferizeKernelsPass(), CollapseIteratorsPass(target), TileKernelsPass(target, exact=is_strict)),
+            (BufferizeKernelsPass(), TileKernelsPass(target, exact=is_strict)),
             _HOST,
             _SCALARS | _LOOPS | {"linalg"} | synchronization,
         ),

@@ -54,7 +54,7 @@ def _plans_of(kernel: Operation, stages: Sequence[Stage], context: Context) -> l
             if isinstance(p, TileKernelsPass):
                 prefix.append(replace(stage, passes=stage.passes[:k]))
                 function, _ = lower_kernel(kernel, prefix, context, check=False)
-                nests = form_loop_nests(function)
+                nests = form_loop_nests(function, p.target)
                 sizes = representative_sizes(function, nests)
                 return p.plans_of(function.sym_name.data, [nest.specialize(sizes) for nest in nests])
         prefix.append(stage)

@@ -29,7 +29,7 @@ def describe_plans(fault: Fault, target: Target) -> str:
     inputs = [np.load(fault.reproducer.folder / f"{info.name}.npy") for info in program.inputs]
     expected = evaluate(program.module, inputs)
     (kernel,) = kernels_of(program.module)
-    nests = [nest.specialize({}) for nest in form_loop_nests(kernel)]
+    nests = [nest.specialize({}) for nest in form_loop_nests(kernel, target)]
     lines = [f"plan of loop nest {k}: {tiling.plan(nest)}" for k, nest in enumerate(nests)]
     for nest in nests:
         _apply_simplest(nest, kernel)

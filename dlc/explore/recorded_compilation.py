@@ -56,7 +56,7 @@ def _plan_notes(next_pass: ModulePass, module: ModuleOp) -> list[str]:
     if not isinstance(next_pass, TileKernelsPass):
         return []
     kernel, lines = next(kernels_of(module)), list[str]()
-    nests = form_loop_nests(kernel)
+    nests = form_loop_nests(kernel, next_pass.target)
     sizes = representative_sizes(kernel, nests)
     for k, nest in enumerate(nests):
         static_nest = nest.specialize(sizes)

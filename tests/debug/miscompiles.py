@@ -170,7 +170,6 @@ PLANTED: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "lower-kernels-to-linalg": lambda: after("lower-kernels-to-linalg", instead(arith.MulfOp, arith.AddfOp)),
     "fuse-generics": lambda: after("fuse-generics", instead(arith.MaximumfOp, arith.MinimumfOp)),
     "bufferize-kernels": lambda: after("bufferize-kernels", fill_with_one),
-    "collapse-iterators": lambda: after("collapse-iterators", instead(arith.AddfOp, arith.SubfOp)),
     "tile-kernels": lambda: after("tile-kernels", forget_offset),
     "vectorize": lambda: after("vectorize", instead(arith.MaximumfOp, arith.MinimumfOp)),
     "forward-stores": lambda: after("forward-stores", instead(arith.AddfOp, arith.SubfOp)),

@@ -108,7 +108,7 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert run("compile", model, "--dump-ir", tmp_path).exit_code == 0
     assert "run_conv_add_relu_0" in (tmp_path / "kernels" / "conv_add_relu.c").read_text()
     assert run("run", tmp_path / "stage-linalg.mlir").exit_code == 0
-    passes = 'bufferize-kernels,collapse-iterators,tile-kernels{target="c"}'
+    passes = 'bufferize-kernels,tile-kernels{target="c"}'
     assert "scf.parallel" in run("opt", tmp_path / "stage-linalg.mlir", "-p", passes).stdout
 
 

@@ -407,7 +407,7 @@ def _position(expr: AffineExpr) -> int:
         ):
             return position
         case _:
-            raise ValueError(f"vectorize: unsupported index expression {expr}; run collapse-iterators and tile-kernels before")
+            raise ValueError(f"vectorize: unsupported index expression {expr}; run tile-kernels before")
 
 
 def _repetitions(expr: AffineExpr) -> int:

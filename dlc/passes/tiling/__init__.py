@@ -2,7 +2,7 @@
 
 Preparation: `bufferize_kernels.py` turns tensors into buffers. `structured_ops.py`, `affine_access.py` and
 `scatter_tiles.py` describe which elements an op accesses. `form_nests.py` links ops into loop nests (`loop_nests.py`);
-`collapse_iterators.py` merges their iterators.
+`merge_iterators.py` merges their iterators.
 
 Decisions: each nest gets a plan, of one class per kind of code (`plan_kinds.py`, with the base class of `plan.py`), which
 `choose_tiles.py` chooses: on a CPU independent register tiles (`tasks/`), cache blocks and packed panels (`blocking/`) or

@@ -81,6 +81,10 @@ class AffineAccess(NamedTuple):
             total += int(t.stride) * (steps % t.modulus if t.modulus else steps)
         return total
 
+    def renumber(self, numbers: Mapping[int, int]) -> AffineAccess:
+        """Return the access with other numbers of the iterators."""
+        return self._replace(terms=tuple(t._replace(iterator=numbers[t.iterator]) for t in self.terms))
+
     def uses(self, iterator: int) -> bool:
         return any(t.iterator == iterator for t in self.terms)
 

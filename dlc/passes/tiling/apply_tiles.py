@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
-from dlc.ir import Operation, erase_op, scf
+from dlc.ir import SSAValue, erase_op, memref, scf
 from dlc.passes.structured import ConstantPool, OpBuilder
+from dlc.passes.tiling.affine_access import AffineAccess
 from dlc.passes.tiling.attention.attention_tile_body import AttentionTileBody
 from dlc.passes.tiling.attention.fused_attention import FusedAttention
 from dlc.passes.tiling.blocking.blocked_task import BlockedTask
@@ -27,7 +29,7 @@ from dlc.passes.tiling.iteration_ranges import (
     nested,
     steps,
 )
-from dlc.passes.tiling.loop_nests import LoopNest, SizedLoopNest
+from dlc.passes.tiling.loop_nests import LoopNest, NestOp, SizedLoopNest
 from dlc.passes.tiling.matrix_units.matrix_tile_body import MatrixTileBody
 from dlc.passes.tiling.matrix_units.matrix_unit_tiles import MatrixUnitTiles
 from dlc.passes.tiling.plan_kinds import DevicePlan, Plan, ThreadPlan
@@ -42,22 +44,40 @@ def apply_tiles(nest: LoopNest, plan: Plan, constants: ConstantPool, sizes: Mapp
     `sizes` are the representative sizes that the plan assumes. Raises ValueError for an illegal plan, and
     UndecidableError for symbolic sizes that must be static.
     """
-    static_nest = nest.specialize(sizes or {})
-    plan.check(static_nest)
+    plan.check(nest.specialize(sizes or {}))
     _check_symbolic(nest)
-    first = nest.ops[0].op
-    block = first.parent
-    assert block is not None
+    nest = replace(nest, ops=[_with_views(op, nest, constants) for op in nest.ops])
     # Views of the nest's operands may be defined between its ops, so the grid is inserted at the last op.
     last = nest.ops[-1].op
-    grid = _Tiler(nest, static_nest, plan).build_grid(OpBuilder(constants, block, last.location, anchor=last))
-    allocations = [root.owner for root in nest.local_buffers()]
+    block = last.parent
+    assert block is not None
+    grid = _Tiler(nest, nest.specialize(sizes or {}), plan).build_grid(OpBuilder(constants, block, last.location, anchor=last))
     for nest_op in nest.ops:
         erase_op(nest_op.op, is_unused=False)
-    for op in allocations:
-        assert isinstance(op, Operation)
-        erase_op(op, is_unused=False)
+    for op in reversed(list(block.ops)):
+        if isinstance(op, memref.SubviewOp | memref.ReinterpretCastOp | memref.AllocaOp) and not op.results[0].first_use:
+            erase_op(op)
     return grid
+
+
+def _with_views(nest_op: NestOp, nest: LoopNest, constants: ConstantPool) -> NestOp:
+    """Return an op with views of its operands, inserted before it, with one axis per term of the access; not of local buffers.
+
+      linalg.generic (h, w, o, kh, k): (h + kh, w, k), …  ins(%x : memref<58x56x192xf32>, …)
+    →
+      %window = memref.reinterpret_cast %x … sizes [56, 56, 3, 192], strides [10752, 192, 10752, 1]
+    """
+    block, local_buffers = nest_op.op.parent, nest.local_buffers()
+    assert block is not None
+    builder = OpBuilder(constants, block, nest_op.op.location, anchor=nest_op.op)
+
+    def view(operand: SSAValue, a: AffineAccess | None) -> SSAValue:
+        if a is None or a.root in local_buffers:
+            return operand
+        shape = tuple(t.num_values(nest.extents[t.iterator]) for t in a.terms)
+        return builder.reinterpret(a.root, a.offset, shape, tuple(t.stride for t in a.terms))
+
+    return replace(nest_op, operands=tuple(map(view, nest_op.operands, nest_op.accesses)))
 
 
 def _check_symbolic(nest: LoopNest) -> None:

@@ -28,6 +28,7 @@ from dlc.passes.base import KernelPass
 from dlc.passes.structured import ConstantPool, OpBuilder
 from dlc.passes.tiling.affine_access import root_of
 from dlc.passes.tiling.buffer_views import copy, fill
+from dlc.passes.tiling.structured_ops import iterator_extents
 from dlc.passes.types import memref_of, memref_type, reshaped_strides
 from dlc.shapes.dims import Size, is_static, row_major
 
@@ -45,8 +46,8 @@ class BufferizeKernelsPass(KernelPass):
           func.return }
 
     The result of a structured op uses the buffer of its `outs` operand; `tensor.empty` becomes a local buffer; slices
-    and reshapes become views. Requires straight-line code that writes each destination once. Afterwards a kernel has
-    memrefs only.
+    and reshapes become views. Ops with an empty iteration space are erased. Requires straight-line code that writes each
+    destination once. Afterwards a kernel has memrefs only.
     """
 
     name = "bufferize-kernels"
@@ -82,6 +83,9 @@ class _Bufferizer:
         for op in reversed(list(block.ops)):
             if any(isinstance(r.type, TensorType) for r in op.results):
                 erase_op(op, is_unused=False)
+        for op in list(block.ops):
+            if isinstance(op, linalg.GenericOp | linalg.FillOp) and 0 in iterator_extents(op):
+                erase_op(op)
 
     def rewrite(self, op: Operation, builder: OpBuilder, outputs: Sequence[SSAValue]) -> None:
         match op:

@@ -1,4 +1,4 @@
-"""Form loop nests: link the ops of a kernel, and unify the iterators that are the same dimension.
+"""Form loop nests: link the ops of a kernel, unify the iterators that are the same dimension, and merge dimensions.
 
 If two ops traverse a local buffer with different iterators (one linearly, the other in rows), the coarser iterator
 is split first.
@@ -13,10 +13,12 @@ from dlc.dialects.dl.base import ints
 from dlc.dialects.dl.programs.program import ZEROS
 from dlc.errors import UnsupportedError
 from dlc.ir import MemRefType, func, linalg, memref
-from dlc.passes.tiling.affine_access import AffineAccess, AffineTerm, access, root_of
+from dlc.passes.tiling.affine_access import AffineAccess, AffineTerm, access, root_of, view_order
 from dlc.passes.tiling.loop_nests import LoopNest, NestOp
+from dlc.passes.tiling.merge_iterators import merge_iterators
 from dlc.passes.tiling.structured_ops import StructuredOp, is_read, iterator_extents, operand_maps, reduction_iterators
 from dlc.shapes.dims import Size
+from dlc.target import REFERENCE, Target
 
 
 @dataclass
@@ -87,8 +89,11 @@ class _UnionFind:
         self.parent[max(ra, rb)] = min(ra, rb)
 
 
-def form_loop_nests(kernel: func.FuncOp) -> list[LoopNest]:
-    """Return the loop nests of a kernel, in program order. Iterators of extent 1 are not dimensions."""
+def form_loop_nests(kernel: func.FuncOp, target: Target = REFERENCE) -> list[LoopNest]:
+    """Return the loop nests of a kernel, in program order. Iterators of extent 1 are not dimensions.
+
+    Which iterators are merged depends on the target's vectors.
+    """
     iterations = [_OpIteration.of(op) for op in kernel.body.block.ops if isinstance(op, linalg.GenericOp | linalg.FillOp)]
     links = [
         (writer, reader, operand)
@@ -106,7 +111,7 @@ def form_loop_nests(kernel: func.FuncOp) -> list[LoopNest]:
         group_of = [group_of[writer] if g == group_of[reader] else g for g in group_of]
     zeros = frozenset(kernel.body.block.args[k] for k in ints(kernel.attributes.get(ZEROS)))
     groups = ([(i, iterations[i]) for i in range(len(iterations)) if group_of[i] == g] for g in sorted(set(group_of)))
-    return [replace(_build_nest(group, union), zeros=zeros) for group in groups]
+    return [_numbered(merge_iterators(replace(_build_nest(group, union), zeros=zeros), target)) for group in groups]
 
 
 def _writers(iterations: Sequence[_OpIteration], r: int, k: int) -> list[int]:
@@ -167,22 +172,42 @@ def _simplified(terms: Sequence[AffineTerm], extents: Sequence[Size]) -> Iterato
 
 
 def _build_nest(members: list[tuple[int, _OpIteration]], union: _UnionFind) -> LoopNest:
-    """Build a nest of linked ops, numbering the dimensions in the order of their first iterator."""
+    """Build a nest of linked ops."""
     dim_numbers: dict[tuple[int, int], int] = {}
     nest_ops: list[NestOp] = []
     extents: dict[int, Size] = {}
     for nest_op, iteration in members:
-        dims: list[int] = []
-        for i, extent in enumerate(iteration.extents):
-            # -1 marks an iterator of extent 1, which is not a dimension, so that the others keep their positions.
-            d = -1 if extent == 1 else dim_numbers.setdefault(union.find((nest_op, i)), len(dim_numbers))
-            dims.append(d)
-            if d >= 0:
-                extents[d] = extent
+        dims = {
+            i: dim_numbers.setdefault(union.find((nest_op, i)), len(dim_numbers))
+            for i, extent in enumerate(iteration.extents)
+            if extent != 1
+        }
+        extents |= {d: iteration.extents[i] for i, d in dims.items()}
+        reductions = frozenset(d for i, d in dims.items() if iteration.reduced[i])
+        iterators, operands = tuple(map(dims.get, range(len(iteration.extents)))), tuple(iteration.op.operands)
+        # An operand that is not read only defines the extents of iterators.
         accesses = tuple(
-            None if a is None else a._replace(terms=tuple(t._replace(iterator=dims[t.iterator]) for t in a.terms))
-            for a in iteration.accesses
+            None if a is None or (a is not iteration.output and not is_read(iteration.op, k)) else a.renumber(dims)
+            for k, a in enumerate(iteration.accesses)
         )
-        reductions = frozenset(d for d, r in zip(dims, iteration.reduced, strict=True) if r and d >= 0)
-        nest_ops.append(NestOp(iteration.op, tuple(dims), reductions, accesses))
+        nest_ops.append(NestOp(iteration.op, operands, iterators, reductions, accesses))
     return LoopNest(nest_ops, extents)
+
+
+def _numbered(nest: LoopNest) -> LoopNest:
+    """Number the dimensions in the order of their first iterator, and sort the terms of accesses as the axes of a view."""
+    numbers = {d: n for n, d in enumerate(dict.fromkeys(d for op in nest.ops for d in op.dims))}
+
+    def numbered(a: AffineAccess | None) -> AffineAccess | None:
+        return None if a is None else a._replace(terms=tuple(view_order(a.renumber(numbers).terms)))
+
+    nest_ops = [
+        replace(
+            op,
+            iterators=tuple(None if d is None else numbers[d] for d in op.iterators),
+            reductions=frozenset(numbers[d] for d in op.reductions),
+            accesses=tuple(map(numbered, op.accesses)),
+        )
+        for op in nest.ops
+    ]
+    return replace(nest, ops=nest_ops, extents={n: nest.extents[d] for d, n in numbers.items()})

@@ -51,8 +51,9 @@ def _interval(builder: OpBuilder, nest_op: NestOp, value: SSAValue, tile: Tile) 
         case arith.ConstantOp(value=IntegerAttr(value=number)):
             return number.data, number.data
         case linalg.IndexOp():
-            iteration_range = tile.get(nest_op.dims[op.dim.value.data], IterationRange(0, 1))
-            return iteration_range.offset, builder.add(iteration_range.offset, iteration_range.size - 1)
+            d = nest_op.iterators[op.dim.value.data]
+            r = IterationRange(0, 1) if d is None else tile[d]
+            return r.offset, builder.add(r.offset, r.size - 1)
         case arith.IndexCastOp() | arith.TruncIOp() | arith.ExtSIOp():
             return _interval(builder, nest_op, op.operands[0], tile)
         case arith.AddiOp() | arith.SubiOp() | arith.MuliOp():

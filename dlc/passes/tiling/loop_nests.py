@@ -17,7 +17,7 @@ from typing import cast
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.remainder import RemFOp
 from dlc.errors import UnsupportedError
-from dlc.ir import Block, IntegerType, Operation, SSAValue, arith, i1, linalg, math, memref
+from dlc.ir import Block, IntegerType, MemRefType, Operation, SSAValue, arith, i1, linalg, math, memref
 from dlc.passes.structured import INDEX_ARITHMETIC_OPS
 from dlc.passes.tiling.affine_access import AffineAccess, AffineTerm
 from dlc.passes.tiling.scatter_tiles import scatter_of
@@ -25,9 +25,6 @@ from dlc.passes.tiling.structured_ops import (
     StructuredOp,
     contiguous_load_iterator,
     has_indirect_loads_in_body,
-    is_read,
-    iterator_of,
-    operand_maps,
 )
 from dlc.passes.types import memref_of
 from dlc.shapes.dims import Size, substitute
@@ -49,15 +46,22 @@ class NestOp:
 
     Attributes:
         op: The op in the IR.
-        dims: The dimension of each iterator; -1 for an iterator of extent 1.
+        operands: The operands of the op, or (when code is generated) views of them with one axis per term of their access.
+        iterators: The dimension of each iterator of the op; None for one of extent 1, or one that is merged into another.
         reductions: The dimensions that the op reduces.
-        accesses: The access of each operand, the output last; None for a scalar.
+        accesses: The access of each operand, the output last; None for a scalar, and for an operand that is not read.
     """
 
     op: StructuredOp
-    dims: tuple[int, ...]
+    operands: tuple[SSAValue, ...]
+    iterators: tuple[int | None, ...]
     reductions: frozenset[int]
     accesses: tuple[AffineAccess | None, ...]
+
+    @cached_property
+    def dims(self) -> tuple[int, ...]:
+        """The dimensions of the op, in the order of its iterators."""
+        return tuple(d for d in self.iterators if d is not None)
 
     @property
     def output(self) -> AffineAccess:
@@ -70,14 +74,19 @@ class NestOp:
         """The position of the output among the operands."""
         return len(self.accesses) - 1
 
+    def is_used(self, k: int) -> bool:
+        """Return whether generated code needs operand `k`: a scalar, or a buffer that is accessed."""
+        return self.accesses[k] is not None or not isinstance(self.operands[k].type, MemRefType)
+
     def axes(self, k: int = -1) -> list[int]:
         """Return the dimension of each axis of an operand, by default of the output."""
-        return [self.dims[iterator_of(e)] for e in operand_maps(self.op)[k].results]
+        access = self.accesses[k]
+        return [] if access is None else [t.iterator for t in access.terms]
 
     @cached_property
     def inputs(self) -> tuple[AffineAccess, ...]:
         """The accesses of the operands that the body reads."""
-        return tuple(a for k, a in enumerate(self.accesses[:-1]) if a is not None and is_read(self.op, k))
+        return tuple(a for a in self.accesses[:-1] if a is not None)
 
     @property
     def terms(self) -> Iterator[AffineTerm]:
@@ -101,14 +110,14 @@ class NestOp:
 
     def _is_streamed(self, a: AffineAccess) -> bool:
         """Return whether an operand is read once, contiguously along a reduced dimension."""
-        is_read_once = all(t.is_plain for t in a.terms) and all(a.uses(d) for d in self.dims if d >= 0)
+        is_read_once = all(t.is_plain for t in a.terms) and all(map(a.uses, self.dims))
         return is_read_once and any(a.stride(d) == 1 for d in self.reductions)
 
     @cached_property
     def scatter_dim(self) -> int | None:
         """The dimension of the output along which a data-dependent index selects the element that the body updates."""
         scatter = scatter_of(self.op)
-        return None if scatter is None else self.dims[scatter.iterator]
+        return None if scatter is None else self.iterators[scatter.iterator]
 
     @property
     def has_indirect_loads(self) -> bool:
@@ -119,7 +128,7 @@ class NestOp:
     def contiguous_load_dim(self) -> int | None:
         """The dimension along which all indirect loads read contiguous elements, or None."""
         d = contiguous_load_iterator(self.op)
-        return None if d is None else self.dims[d]
+        return None if d is None else self.iterators[d]
 
     def element_bytes(self, k: int = -1) -> int:
         """Return the bytes of an element of an operand, by default of the output."""
@@ -141,7 +150,8 @@ class NestOp:
     @property
     def indexed_dims(self) -> set[int]:
         """The dimensions whose index the body reads."""
-        return {self.dims[o.dim.value.data] for o in self.op.regions[0].block.ops if isinstance(o, linalg.IndexOp)}
+        indices = (o for o in self.op.regions[0].block.ops if isinstance(o, linalg.IndexOp))
+        return {d for o in indices if (d := self.iterators[o.dim.value.data]) is not None}
 
 
 @dataclass(frozen=True)
@@ -337,17 +347,16 @@ def is_index_computation(value: SSAValue) -> bool:
 
 def lane_dim(nest: SizedLoopNest, nest_op: NestOp) -> int | None:
     """Return the dimension to vectorize: that along which most operands are contiguous, where the output counts twice."""
-    candidates = [d for d in nest_op.dims if d >= 0]
-    votes = {d: 0 for d in candidates}
+    votes = {d: 0 for d in nest_op.dims}
     for weight, accesses in ((2, (nest_op.output,)), (1, nest_op.inputs)):
         for a in accesses:
-            for d in candidates:
+            for d in nest_op.dims:
                 votes[d] += weight * (a.stride(d) == 1)
-    if nest_op.reductions and not any(votes[d] >= 2 for d in candidates):
+    if nest_op.reductions and not any(n >= 2 for n in votes.values()):
         # A reduction to few elements is vectorized along the inputs' contiguous dimension, if that is reduced.
         contiguous_reductions = [d for d in nest_op.reductions if any(a.stride(d) == 1 for a in nest_op.inputs)]
         return max(contiguous_reductions, key=lambda d: nest.extents[d], default=None)
-    best = max(candidates, key=lambda d: (votes[d], nest.extents[d]), default=None)
+    best = max(nest_op.dims, key=lambda d: (votes[d], nest.extents[d]), default=None)
     return best if best is not None and votes[best] else None
 
 
@@ -373,7 +382,7 @@ def leading_reduction(nest: SizedLoopNest) -> NestOp | None:
         or preceding[0] is not initial_fill(nest_op, nest)
     ):
         return None
-    private_dims = [d for d in nest_op.dims if d >= 0 and d not in nest.shared_dims and d not in nest_op.reductions]
+    private_dims = [d for d in nest_op.dims if d not in nest.shared_dims and d not in nest_op.reductions]
     return None if private_dims else nest_op
 
 

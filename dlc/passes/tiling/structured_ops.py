@@ -7,9 +7,7 @@ from collections.abc import Container
 from dlc.dialects.sizes import sizes_of, strides_of
 from dlc.errors import UnsupportedError
 from dlc.ir import (
-    AffineBinaryOpExpr,
     AffineDimExpr,
-    AffineExpr,
     AffineMap,
     IteratorTypeAttr,
     MemRefType,
@@ -76,15 +74,6 @@ def operand_maps(op: StructuredOp) -> list[AffineMap]:
         rank = len(memref_of(op.outputs[0]).get_shape())
         return [AffineMap(rank, 0, ()), AffineMap.identity(rank)]
     return [m.data for m in op.indexing_maps]
-
-
-def iterator_of(expr: AffineExpr) -> int:
-    """Return the iterator of an index expression: `d`, `d floordiv c` or `d mod c`."""
-    match expr:
-        case AffineDimExpr(i) | AffineBinaryOpExpr(_, AffineDimExpr(i), _):
-            return i
-        case _:
-            raise UnsupportedError(f"index expression {expr}: expected one iterator; run collapse-iterators first")
 
 
 _REDUCTION = IteratorTypeAttr.reduction()

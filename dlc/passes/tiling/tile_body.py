@@ -7,23 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dlc.dialects.sizes import strides_of
-from dlc.errors import UnsupportedError
-from dlc.ir import (
-    AffineBinaryOpExpr,
-    AffineBinaryOpKind,
-    AffineConstantExpr,
-    AffineDimExpr,
-    AffineExpr,
-    MemRefType,
-    Operation,
-    Region,
-    SSAValue,
-    UnitAttr,
-    erase_op,
-    linalg,
-    memref,
-)
+from dlc.ir import MemRefType, Operation, Region, SSAValue, UnitAttr, erase_op, linalg, memref
 from dlc.passes.structured import Index, OpBuilder
+from dlc.passes.tiling.affine_access import AffineTerm
 from dlc.passes.tiling.buffer_views import BufferView, combine, fill, generic, slice_at, subview
 from dlc.passes.tiling.constant_matrix_products import emit_constant_matrix_product, match_constant_matrix_product
 from dlc.passes.tiling.iteration_ranges import (
@@ -40,7 +26,7 @@ from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest, can_split, ident
 from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.scatter_tiles import scatter_of
 from dlc.passes.tiling.scatter_tiles import split as split_scatter
-from dlc.passes.tiling.structured_ops import ONE_STEP, operand_maps
+from dlc.passes.tiling.structured_ops import ONE_STEP
 from dlc.passes.types import memref_of
 from dlc.shapes.dims import Size, is_multiple
 
@@ -228,14 +214,15 @@ class TileBody:
     ) -> None:
         """Emit the structured op on the tile's views of its operands; `operand_views` replaces some, by position."""
         operand_views = operand_views or {}
-        dims = [d for d in nest_op.dims if d >= 0 and tile[d].size > 1]
+        dims = [d for d in nest_op.dims if tile[d].size > 1]
         views = [
             (operand, list[int]())
             if not isinstance(operand.type, MemRefType)
             else operand_views[k]
             if k in operand_views
             else self.operand_view(builder, nest_op, k, tile)
-            for k, operand in enumerate(nest_op.op.operands)
+            for k, operand in enumerate(nest_op.operands)
+            if nest_op.is_used(k)
         ]
         output, axes = views[-1]
         lane = axes[-1] if axes else None
@@ -280,7 +267,7 @@ class TileBody:
         a = nest_op.accesses[k]
         assert a is not None
         if a.root not in self.local_buffers:
-            return self.subview(builder, nest_op.op.operands[k], axis_ranges(builder, nest_op, k, tile))
+            return self.subview(builder, nest_op.operands[k], axis_ranges(builder, nest_op, k, tile))
         local = self.local_buffers[a.root]
         ranges = axis_ranges(builder, nest_op, k, tile)
         local_ranges = [(d, IterationRange(local.offset_of(r), r.size)) for d, r in ranges if d in local.dims]
@@ -318,33 +305,32 @@ def _has_dynamic_stride(view: BufferView, d: int) -> bool:
 
 def axis_ranges(builder: OpBuilder, nest_op: NestOp, k: int, tile: Tile) -> list[tuple[int, IterationRange]]:
     """Return the dimension of each axis of an operand, and the range of the axis that a tile covers."""
-    expressions = operand_maps(nest_op.op)[k].results
-    return [(d, _axis_range(builder, e, tile[d])) for d, e in zip(nest_op.axes(k), expressions, strict=True)]
+    access = nest_op.accesses[k]
+    return [] if access is None else [(t.iterator, _axis_range(builder, t, tile[t.iterator])) for t in access.terms]
 
 
-def _axis_range(builder: OpBuilder, expr: AffineExpr, r: IterationRange) -> IterationRange:
-    """Return the range of an axis that a range of its dimension covers, by the indexing expression of the axis."""
-    match expr:
-        case AffineDimExpr():
-            return r
-        case AffineBinaryOpExpr(AffineBinaryOpKind.FloorDiv, AffineDimExpr(), AffineConstantExpr(panel)):
-            # A tile is inside one panel, or covers whole panels (see TilePlan.check).
-            return IterationRange(builder.floordiv(r.offset, panel), max(1, r.size // panel))
-        case AffineBinaryOpExpr(AffineBinaryOpKind.Mod, AffineDimExpr(), AffineConstantExpr(panel)):
-            return IterationRange(builder.remainder(r.offset, panel) if r.size < panel else 0, r.size)
-        case _:
-            raise UnsupportedError(f"tile-kernels: access by {expr}; run collapse-iterators first")
+def _axis_range(builder: OpBuilder, term: AffineTerm, r: IterationRange) -> IterationRange:
+    """Return the range of the axis of a term that a range of its dimension covers."""
+    if term.is_plain:
+        return r
+    # A tile is inside one panel, or covers whole panels (see TilePlan.check).
+    if term.modulus:
+        return IterationRange(builder.remainder(r.offset, term.modulus) if r.size < term.modulus else 0, r.size)
+    return IterationRange(builder.floordiv(r.offset, term.divisor), max(1, r.size // term.divisor))
 
 
 def _clone_body(builder: OpBuilder, nest_op: NestOp, tile: Tile, dims: Sequence[int]) -> Region:
     """Clone the op's scalar body, with iteration indices offset by those of the tile."""
     region = nest_op.op.regions[0].clone()
+    for k in reversed(range(nest_op.output_position)):
+        if not nest_op.is_used(k):
+            region.block.erase_arg(region.block.args[k])
     for op in list(region.block.ops):
         if not isinstance(op, linalg.IndexOp):
             continue
-        d = nest_op.dims[op.dim.value.data]
+        d = nest_op.iterators[op.dim.value.data]
         inner = OpBuilder(builder.constants, region.block, op.location, anchor=op)
         index: Index = inner.op(linalg.IndexOp(dims.index(d))) if d in dims else 0
-        op.result.replace_all_uses_with(inner.value(inner.add(tile[d].offset, index)))
+        op.result.replace_all_uses_with(inner.value(index if d is None else inner.add(tile[d].offset, index)))
         erase_op(op)
     return region

@@ -39,9 +39,10 @@ class TileKernelsPass(TargetPass, KernelPass):
             … subviews; %acc = memref.alloca : memref<14x32xf32>
             linalg.fill; linalg.generic (w, o, kh, k); linalg.generic (w, o) } }
 
-    Requires the views of `collapse-iterators`. Partial tiles get separate code with static sizes. The remainder of a
-    symbolic extent is split into tiles of 8, 4, 2 and 1: register tiles along shared dimensions, chunks of an op
-    along private ones, such as the length of the rows that it reduces. Plans assume the kernel's representative sizes.
+    Iterators over contiguous memory are merged first (`merge_iterators.py`). Partial tiles get separate code with static
+    sizes. The remainder of a symbolic extent is split into tiles of 8, 4, 2 and 1: register tiles along shared dimensions,
+    chunks of an op along private ones, such as the length of the rows that it reduces. Plans assume the kernel's
+    representative sizes.
 
     With work-groups the grid's body is one `scf.parallel {level = "item"}`, preceded by the buffers that its work-items
     share; along a symbolic dimension each work-item has one index, guarded by the extent; independent grids are joined.
@@ -58,7 +59,7 @@ class TileKernelsPass(TargetPass, KernelPass):
     plans: str = ""
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
-        nests = form_loop_nests(kernel)
+        nests = form_loop_nests(kernel, self.target)
         sizes = representative_sizes(kernel, nests)
         constants = ConstantPool(kernel)
         effects = [MemoryEffects.of(nest) for nest in nests]

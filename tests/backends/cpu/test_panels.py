@@ -16,7 +16,6 @@ from dlc.ir import parse_module
 from dlc.passes.base import kernels_of
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.choose_tiles import choose_tiles
-from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.loop_nests import SizedLoopNest
 from dlc.passes.tiling.plan_kinds import ThreadPlan
@@ -80,8 +79,7 @@ def test_few_rows_read_a_large_operand_in_place(rows: int) -> None:
 def planned(function: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[SizedLoopNest, ThreadPlan]:
     text = dlc.jit(function, target="cpu:avx2").lower(*(np.zeros(shape, np.float32) for shape in shapes)).as_text("linalg")
     module = parse_module(make_context(), text)
-    for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
-        p.apply(make_context(), module)
+    BufferizeKernelsPass().apply(make_context(), module)
     (kernel,) = kernels_of(module)
     (nest,) = form_loop_nests(kernel)
     return nest.specialize({}), choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx2"])

@@ -19,7 +19,6 @@ from dlc.passes.loops.prefetch_panels import PrefetchPanelsPass
 from dlc.passes.loops.unroll_reductions import UnrollReductionsPass
 from dlc.passes.loops.vectorize import VectorizePass
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
-from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.target import CPU_LEVELS
 from tests.passes.tiling.kernels import KERNELS
@@ -37,7 +36,6 @@ def compiled(text: str, factor: int = 4) -> ModuleOp:
     target = replace(TARGET, costs=replace(costs, unrolling=unrolling, prefetch=PrefetchCosts(next_panel=True)))
     passes = (
         BufferizeKernelsPass(),
-        CollapseIteratorsPass(),
         TileKernelsPass(target),
         VectorizePass(),
         ForwardStoresPass(),

@@ -18,7 +18,6 @@ from dlc.passes.loops.forward_stores import ForwardStoresPass
 from dlc.passes.loops.prefetch_panels import PrefetchPanelsPass
 from dlc.passes.loops.vectorize import VectorizePass
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
-from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.passes.types import memref_of
 from dlc.target import CPU_LEVELS
@@ -28,7 +27,6 @@ CONTEXT = make_context()
 TARGET = CPU_LEVELS["cpu:avx512"]
 PASSES = (
     BufferizeKernelsPass(),
-    CollapseIteratorsPass(),
     TileKernelsPass(TARGET),
     VectorizePass(),
     ForwardStoresPass(),

@@ -17,14 +17,13 @@ from dlc.passes.loops.static_loops import constant_bounds
 from dlc.passes.loops.unroll_reductions import UnrollReductionsPass
 from dlc.passes.loops.vectorize import VectorizePass
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
-from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.target import CPU_LEVELS
 from tests.passes.tiling.kernels import KERNELS
 
 CONTEXT = make_context()
 TARGET = CPU_LEVELS["cpu:avx2"]
-PASSES = (BufferizeKernelsPass(), CollapseIteratorsPass(), TileKernelsPass(TARGET), VectorizePass(), ForwardStoresPass())
+PASSES = (BufferizeKernelsPass(), TileKernelsPass(TARGET), VectorizePass(), ForwardStoresPass())
 
 
 def unrolled(text: str, **settings: int) -> ModuleOp:

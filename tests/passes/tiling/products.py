@@ -11,7 +11,6 @@ from dlc.dialects.registry import make_context
 from dlc.ir import ModuleOp, func, parse_module
 from dlc.passes.base import kernels_of
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
-from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 
 CONTEXT = make_context()
 
@@ -50,10 +49,9 @@ class Product:
         )
 
     def kernel(self) -> tuple[ModuleOp, func.FuncOp]:
-        """Return a module of one kernel on buffers, with collapsed iterators."""
+        """Return a module of one kernel on buffers."""
         module = self.module()
-        for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
-            p.apply(CONTEXT, module)
+        BufferizeKernelsPass().apply(CONTEXT, module)
         (kernel,) = kernels_of(module)
         return module, kernel
 

@@ -11,7 +11,6 @@ from dlc.ir import parse_module
 from dlc.passes.base import kernels_of
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.choose_tiles import choose_tiles
-from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.loop_nests import LoopNest
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES, Target
@@ -23,9 +22,8 @@ CONTEXT = make_context()
 
 def merged(text: str, target: Target) -> list[LoopNest]:
     module = parse_module(CONTEXT, text)
-    for p in (BufferizeKernelsPass(), CollapseIteratorsPass(target)):
-        p.apply(CONTEXT, module)
-    return form_loop_nests(next(iter(kernels_of(module))))
+    BufferizeKernelsPass().apply(CONTEXT, module)
+    return form_loop_nests(next(iter(kernels_of(module))), target)
 
 
 def times_of(text: str, target: Target) -> dict[int, int]:

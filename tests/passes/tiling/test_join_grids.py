@@ -20,7 +20,6 @@ from dlc.passes.loops.cse_kernels import CseKernelsPass
 from dlc.passes.loops.forward_stores import ForwardStoresPass
 from dlc.passes.loops.vectorize import VectorizePass
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
-from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.memory_effects import StridedElements, StridedRange, may_overlap
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.target import OPENCL_PROFILES
@@ -63,7 +62,7 @@ def test_padding_and_interior_are_one_launch(profile: str, seed: int) -> None:
 def tiled(text: str, profile: str = "opencl:gpu") -> ModuleOp:
     module, target = parse_module(CONTEXT, text), OPENCL_PROFILES[profile]
     passes = TileKernelsPass(target), VectorizePass(), ForwardStoresPass(), CseKernelsPass()
-    for p in (BufferizeKernelsPass(), CollapseIteratorsPass(target), *passes):
+    for p in (BufferizeKernelsPass(), *passes):
         p.apply(CONTEXT, module)
         module.verify()
     return module

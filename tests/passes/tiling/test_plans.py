@@ -22,7 +22,6 @@ from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.choose_tiles import choose_group_tiles, choose_tiles, naive_group_tiles
-from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.groups.cooperative_tiles import CooperativeTiles
 from dlc.passes.tiling.groups.group_tiles import GroupTiles
@@ -43,19 +42,17 @@ CONTEXT = make_context()
 OF_GROUPS = [name for name in KERNELS if not name.startswith("attention")]
 
 
-def buffered(name: str, target: str = "cpu:avx512") -> ModuleOp:
+def buffered(name: str) -> ModuleOp:
     module = kernel_module(name)
-    for p in (BufferizeKernelsPass(), CollapseIteratorsPass(CPU_LEVELS[target])):
-        p.apply(CONTEXT, module)
-        module.verify()
+    BufferizeKernelsPass().apply(CONTEXT, module)
+    module.verify()
     return module
 
 
 def nest_in(text: str) -> SizedLoopNest:
     """Return the only nest of a kernel."""
     module = parse_module(CONTEXT, text)
-    for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
-        p.apply(CONTEXT, module)
+    BufferizeKernelsPass().apply(CONTEXT, module)
     (nest,) = form_loop_nests(next(iter(kernels_of(module))))
     return nest
 
@@ -93,7 +90,7 @@ def test_random_plans_give_equal_results(name: str, seed: int) -> None:
     module = buffered(name)
     (kernel,) = kernels_of(module)
     rng = np.random.default_rng(seed)
-    for nest in form_loop_nests(kernel):
+    for nest in form_loop_nests(kernel, CPU_LEVELS["cpu:avx512"]):
         apply_tiles(nest, random_plan(nest, rng), ConstantPool(kernel))
     module.verify()
     np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected_of(name), rtol=2e-5, atol=2e-5)
@@ -107,7 +104,7 @@ def test_random_group_plans_give_equal_results(name: str, seed: int) -> None:
     module = buffered(name)
     (kernel,) = kernels_of(module)
     rng = np.random.default_rng(seed)
-    for nest in form_loop_nests(kernel):
+    for nest in form_loop_nests(kernel, CPU_LEVELS["cpu:avx512"]):
         apply_tiles(nest, random_group_plan(nest, rng), ConstantPool(kernel))
     module.verify()
     np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected_of(name), rtol=2e-5, atol=2e-5)
@@ -118,9 +115,9 @@ def test_random_group_plans_give_equal_results(name: str, seed: int) -> None:
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("target", CPU_LEVELS)
 def test_chosen_plans_give_equal_results(name: str, target: str) -> None:
-    module = buffered(name, target)
+    module = buffered(name)
     (kernel,) = kernels_of(module)
-    for nest in form_loop_nests(kernel):
+    for nest in form_loop_nests(kernel, CPU_LEVELS[target]):
         apply_tiles(nest, choose_tiles(nest.specialize({}), CPU_LEVELS[target]), ConstantPool(kernel))
     lowered(module)
     np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected_of(name), rtol=2e-5, atol=2e-5)
@@ -356,8 +353,7 @@ def items_and_barriers(plan: DevicePlan) -> tuple[list[int], int]:
     module = parse_module(
         CONTEXT, KERNELS["matmul"].replace("3x24x16", "24x40").replace("(n floordiv 16, k, n mod 16)", "(k, n)")
     )
-    for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
-        p.apply(CONTEXT, module)
+    BufferizeKernelsPass().apply(CONTEXT, module)
     (kernel,) = kernels_of(module)
     (nest,) = form_loop_nests(kernel)
     apply_tiles(nest, plan, ConstantPool(kernel))
@@ -403,7 +399,7 @@ def test_chosen_group_plans_give_equal_results(
 ) -> None:
     module = buffered(name)
     (kernel,) = kernels_of(module)
-    for nest in form_loop_nests(kernel):
+    for nest in form_loop_nests(kernel, OPENCL_PROFILES[target]):
         apply_tiles(nest, choose(nest.specialize({}), OPENCL_PROFILES[target]), ConstantPool(kernel))
     lowered(module)
     np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected_of(name), rtol=2e-5, atol=2e-5)

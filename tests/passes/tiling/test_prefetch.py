@@ -15,7 +15,6 @@ from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.choose_tiles import choose_tiles
-from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.loop_nests import LoopNest
 from dlc.target import CPU_LEVELS
@@ -55,8 +54,7 @@ BATCH = (
 
 def nest_of(text: str) -> tuple[func.FuncOp, LoopNest]:
     module = parse_module(CONTEXT, text)
-    for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
-        p.apply(CONTEXT, module)
+    BufferizeKernelsPass().apply(CONTEXT, module)
     (kernel,) = kernels_of(module)
     (nest,) = form_loop_nests(kernel)
     return kernel, nest

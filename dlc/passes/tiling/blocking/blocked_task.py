@@ -137,7 +137,7 @@ class _PackedPanel:
         self.plan = plan
         self.nest_op = nest_op
         self.k = k
-        self.source = nest_op.op.operands[k]
+        self.source = nest_op.operands[k]
         self.axes = nest_op.axes(k)
         access = nest_op.accesses[k]
         assert access is not None

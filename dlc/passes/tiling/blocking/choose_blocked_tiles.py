@@ -119,7 +119,7 @@ class BlockedTileChooser(StreamingChooser):
         if a is None:
             return False
         reading_tiles = prod(-(-nest.extents[d] // register.get(d, 1)) for d in nest.shared_dims if not a.uses(d))
-        exceeds_l2 = prod(nest.extents[d] for d in nest_op.dims if d >= 0 and a.uses(d)) > costs.block_elements
+        exceeds_l2 = prod(nest.extents[d] for d in nest_op.dims if a.uses(d)) > costs.block_elements
         if reading_tiles < (costs.min_tiles_per_panel // 2 if exceeds_l2 else costs.min_tiles_per_panel):
             return False
         if a.uses(lane) and a.stride(lane) != 1:
@@ -144,7 +144,7 @@ class BlockedTileChooser(StreamingChooser):
         batch_dims = [d for d in nest.shared_dims if nest.extents[d] > 1 and nest_op.is_batch_dim(d)]
         if not batch_dims or not {*panels} <= {*self.prefetch(nest_op)}:
             return False
-        product_dims = [d for d in nest_op.dims if d >= 0 and d not in batch_dims]
+        product_dims = [d for d in nest_op.dims if d not in batch_dims]
         two_products = 2 * sum(prod(nest.extents[d] for d in product_dims if a.uses(d)) for a in nest_op.inputs)
         return two_products <= costs.block_elements and all(
             2 * self.l1_resident_steps(nest_op, k) >= costs.block_lines for k in panels

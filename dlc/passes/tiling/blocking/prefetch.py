@@ -28,7 +28,7 @@ class NextBlockPrefetcher:
         access = nest_op.accesses[k]
         assert access is not None
         self.plan = plan
-        self.source = nest_op.op.operands[k]
+        self.source = nest_op.operands[k]
         self.axes = nest_op.axes(k)
         self.line_elements = ALIGNMENT_BYTES // numpy_dtype(memref_of(self.source).element_type).itemsize
         self.reduced_dims = [d for d in nest_op.dims if d in self.axes and d in nest_op.reductions]

@@ -61,7 +61,7 @@ class LocalMemoryOperand:
         self.group = group
         self.origin = origin
         self.ends = ends
-        self.source = nest_op.op.operands[k]
+        self.source = nest_op.operands[k]
         self.axes = nest_op.axes(k)
         self.sizes = {x: sizes.get(x, 1) for x in self.axes}
         # The reduced dimension is first, so that a register tile reads adjacent elements. If work-items fetch along it, they

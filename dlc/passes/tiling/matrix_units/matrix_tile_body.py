@@ -65,7 +65,7 @@ class MatrixTileBody(ItemTileBody):
         )
         self.contraction, self.product, self.plan, self.linear_index = nest_op, product, plan, group.linear_index
         self.origin = {d: r.offset for d, r in group_tile.items()}
-        a, b = (nest_op.op.operands[k] for k in (product.a, product.b))
+        a, b = (nest_op.operands[k] for k in (product.a, product.b))
         self.a = shared_buffer((nest_op.op, product.a), a, (self.plan.rows // TILE_ROWS, *_A_LAYOUT), a.name_hint)
         self.b = shared_buffer((nest_op.op, product.b), b, (self.plan.columns // TILE_COLUMNS, *_B_LAYOUT), b.name_hint)
 
@@ -190,7 +190,7 @@ class MatrixTileBody(ItemTileBody):
         axes = self.contraction.axes(k)
         lane_map = AffineMap(len(axes), 0, (AffineDimExpr(axes.index(lane)),))
         offsets = [r.offset for _, r in axis_ranges(builder, self.contraction, k, ranges)]
-        return builder.transfer_read(self.contraction.op.operands[k], offsets, (width,), lane_map)
+        return builder.transfer_read(self.contraction.operands[k], offsets, (width,), lane_map)
 
     def clamp_index(self, builder: OpBuilder, d: int, start: Index, width: int) -> Index:
         """Return an index along a dimension, clamped to the last legal one if it may exceed it."""

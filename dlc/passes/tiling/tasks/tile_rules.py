@@ -159,7 +159,7 @@ class TileRules:
         for nest_op in self.nest.ops:
             lanes = self.lanes(nest_op)
             for d in nest_op.dims:
-                if d < 0 or d in self.nest.shared_dims or d in chunks:
+                if d in self.nest.shared_dims or d in chunks:
                     continue
                 is_contiguous = any(a.stride(d) == 1 for a in (*nest_op.inputs, nest_op.output))
                 if d not in self.nest.reduced_dims:
@@ -238,7 +238,7 @@ class TileRules:
         extents = self.nest.extents
         return sum(
             (1 if op.is_contraction else self.target.costs.elementwise_work)
-            * prod(extents[d] for d in op.dims if d >= 0 and d not in self.nest.shared_dims and d != op.scatter_dim)
+            * prod(extents[d] for d in op.dims if d not in self.nest.shared_dims and d != op.scatter_dim)
             for op in self.nest.ops
         )
 
