@@ -249,9 +249,11 @@ class JitFunction(Submittable):
         in .dlc is a file for `dlc.load` and dlc.h. Inputs and outputs are named after parameters and their containers, in the
         order of the leaves. `dlc.jit(dlc.value_and_grad(f)).save("f.so", x)` writes a function with its gradient.
 
+        The file of a function on a mesh contains the program of a rank, on shards. It serves all ranks, unless a constant is
+        split: then each rank saves a file of its own.
+
         Raises DlcError for another suffix, and UnsupportedError for a function that partly runs in Python.
         """
-        self._require_one_process("save")
         save_model(self.lower(*args, **kwargs).compile(), to_path(path))
 
     def explore(self, *args: Any, **kwargs: Any) -> Page:

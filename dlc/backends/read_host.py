@@ -8,7 +8,8 @@ from typing import Any, cast
 
 from dlc.arrays import TensorInfo
 from dlc.dialects import host
-from dlc.dialects.dl.base import flag
+from dlc.dialects.dl.base import flag, number
+from dlc.dialects.dl.distributed.sharding import MESH, RANK, SHARDING, format_spec, spec_of
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.programs.program import DONOR
 from dlc.dialects.dl.programs.size_ranges import equal_sizes, guards_of, size_ranges
@@ -16,6 +17,7 @@ from dlc.dialects.entry import buffer_bytes, entry_of, inputs_of, outputs_of, si
 from dlc.dialects.location_text import location_text
 from dlc.errors import CompileError
 from dlc.ir import (
+    ArrayAttr,
     Attribute,
     Block,
     DictionaryAttr,
@@ -28,6 +30,7 @@ from dlc.ir import (
     func,
     memref,
 )
+from dlc.runtime.collectives.mesh import Mesh, RankPlacement
 from dlc.runtime.program.host_program import (
     ARENA_SLOT,
     FIRST_INPUT_SLOT,
@@ -94,12 +97,23 @@ class _HostReader:
             equal,
             guards_of(self.main),
             self.donors(),
+            self.placement(),
         )
 
     def donors(self) -> dict[int, int]:
         """Return the index of the input that each donated output overwrites."""
         donor_names = [d.data.get(DONOR) for d in self.main.arg_attrs.data[len(self.inputs) :]] if self.main.arg_attrs else []
         return {k: donor.value.data for k, donor in enumerate(donor_names) if isinstance(donor, IntegerAttr)}
+
+    def placement(self) -> RankPlacement | None:
+        """Return the mesh of a program that ranks run."""
+        mesh, rank = (self.main.attributes.get(name) for name in (MESH, RANK))
+        if not isinstance(mesh, StringAttr):
+            return None
+        named = self.main.arg_attrs.data if self.main.arg_attrs else ()
+        specs = [cast("ArrayAttr[StringAttr]", d.data.get(SHARDING, ArrayAttr(()))) for d in named]
+        shardings = tuple(format_spec(spec_of(spec)) if spec.data else "" for spec in specs)
+        return RankPlacement(Mesh.of_text(mesh.data), None if rank is None else int(number(rank)), shardings)
 
     def block(self, block: Block) -> tuple[Instruction, ...]:
         instructions: list[Instruction] = []

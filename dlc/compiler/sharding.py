@@ -9,9 +9,9 @@ from typing import cast
 from dlc.arrays import TensorInfo
 from dlc.compiler.program import Program
 from dlc.dialects import dl
-from dlc.dialects.dl.base import DlOp, number, rank_of, shape_of
+from dlc.dialects.dl.base import DlOp, attribute, number, rank_of, shape_of
 from dlc.dialects.dl.build import DlBuilder
-from dlc.dialects.dl.distributed.sharding import SHARDING, PartialSpec, spec_attribute, spec_of
+from dlc.dialects.dl.distributed.sharding import MESH, RANK, SHARDING, PartialSpec, format_spec, spec_attribute, spec_of
 from dlc.dialects.dl.interfaces import Composite, RowComposite
 from dlc.dialects.dl.programs.program import DONOR
 from dlc.dialects.entry import entry_of
@@ -29,7 +29,7 @@ from dlc.passes.sharding.choose import choose_shardings
 from dlc.passes.sharding.factors import REPLICATED, factor_rule, factors_of
 from dlc.passes.sharding.local_constants import sliced_constants, take_own_parts
 from dlc.passes.sharding.partition import partition
-from dlc.passes.sharding.propagate import Shardings, Spec, format_spec, require_valid_spec, uniform_element
+from dlc.passes.sharding.propagate import Shardings, Spec, require_valid_spec, uniform_element
 from dlc.passes.sharding.varying_axes import VaryingAxes
 from dlc.passes.transformations.expand_transformations import ExpandTransformationsPass
 from dlc.runtime.collectives.mesh import Mesh
@@ -62,6 +62,7 @@ class ShardedProgram:
         """Return the program with the parts of constants that belong to one rank."""
         module = self.program.module.clone()
         take_own_parts(module, self.mesh, rank)
+        entry_of(module).attributes[RANK] = attribute(rank)
         return replace(self.program, module=module)
 
 
@@ -120,6 +121,7 @@ def shard_program(
     canonicalize_collectives(local)
     _simplify(local)
     _record_shardings(entry_of(local), input_specs, output_specs)
+    entry_of(local).attributes[MESH] = StringAttr(str(mesh))
     verify(local)
     local_program = replace(program, module=local, reimport=None)
     return ShardedProgram(local_program, mesh, input_specs, output_specs, module, shardings, shard_calls)

@@ -12,13 +12,14 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of
 from dlc.dialects.dl.distributed.collectives import Collective
 from dlc.dialects.dl.distributed.shard_map import ShardMapBoundary
+from dlc.dialects.dl.distributed.sharding import format_spec
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.entry import entry_of
 from dlc.dialects.location_text import location_text
 from dlc.instrument.operation_counts import execution_count
 from dlc.ir import ModuleOp, SSAValue, print_module, walk_ops
 from dlc.passes.sharding.local_constants import constant_bytes
-from dlc.passes.sharding.propagate import Shardings, format_spec
+from dlc.passes.sharding.propagate import Shardings
 from dlc.passes.sharding.reshard import flop_count
 from dlc.shapes.dims import product
 

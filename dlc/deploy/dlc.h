@@ -28,7 +28,9 @@
  *
  * A model that is specialized for values or shapes is one program for each specialization in its file: `selectors` of
  * dlc_options choose which to open. Outputs of data-dependent size are stored in the memory of the context, which may grow in
- * dlc_run. Not supported: models that are specialized for each set of data-dependent sizes, models with strings, sequences or
+ * dlc_run. A model that was compiled for a mesh of processes calls the functions of dlc_collectives.
+ *
+ * Not supported: models that are specialized for each set of data-dependent sizes, models with strings, sequences or
  * optionals as inputs or outputs (DLC_NO_PROGRAM; the message says which), and models for an OpenCL device (DLC_PROCESSOR);
  * run them from Python.
  */
@@ -100,6 +102,7 @@ typedef struct dlc_call {
     const dlc_selector *selectors; /* select one of several programs */
     int64_t selector_count;
     const char *unmatched_input; /* result: the name of an input that no program matches */
+    const void *collectives;  /* of dlc.h; NULL: none */
 } dlc_call;
 #endif
 
@@ -108,6 +111,33 @@ typedef struct dlc_context dlc_context;
 
 /* Runs task(argument, 0), ..., task(argument, tasks - 1), in any order and concurrently, and returns when all are done. */
 typedef void dlc_parallel(void *user, void (*task)(void *argument, int64_t), void *argument, int64_t tasks);
+
+/* Collectives between the processes (ranks) of a mesh, for models that were compiled for one. Each rank opens the model with its
+   own `rank` and runs it on its shards; all ranks make the same calls in the same order. A function moves data between the ranks
+   of a group, which all call it; the result does not overlap the operand. It returns 0, or another value: then dlc_run returns
+   DLC_FAILED, and its message has the label. Ranks are numbered row-major over the axes of the mesh, the last one innermost. */
+typedef struct {
+    const int32_t *ranks;     /* the ranks of the group, by position */
+    int32_t count, position;  /* the number of ranks, and the position of this rank */
+    const char *label;        /* the op, its source line and its array, for messages */
+} dlc_group;
+
+enum { DLC_SUM = 0, DLC_MAX = 1, DLC_MIN = 2 }; /* DLC_MAX and DLC_MIN propagate NaN */
+
+typedef struct {
+    int32_t rank, rank_count;
+    void *user;               /* passed to these functions */
+    /* result[i] = operand[i] of all ranks combined, for `count` elements of a type */
+    int (*all_reduce)(void *user, const dlc_group *, const void *operand, void *result, int64_t count, int32_t dtype, int32_t combine);
+    /* The same, of the part of the operand at the position of this rank: `count` elements of the result */
+    int (*reduce_scatter)(void *user, const dlc_group *, const void *operand, void *result, int64_t count, int32_t dtype, int32_t combine);
+    /* The operands of all ranks, `bytes` each, by position */
+    int (*all_gather)(void *user, const dlc_group *, const void *operand, void *result, int64_t bytes);
+    /* Part p of the operand is sent to position p; the received parts, `bytes` each, by the positions of their senders */
+    int (*all_to_all)(void *user, const dlc_group *, const void *operand, void *result, int64_t bytes);
+    /* The operand is sent to the position `target`, and received from `source`; -1: none */
+    int (*permute)(void *user, const dlc_group *, const void *operand, void *result, int64_t bytes, int32_t target, int32_t source);
+} dlc_collectives;
 
 typedef struct {
     int32_t threads;          /* including the calling thread; 0: all usable processors within the cgroup quota */
@@ -124,6 +154,7 @@ typedef struct {
     int32_t cpu_count;        /* the number of `cpus`, and by default of threads */
     const int32_t *cpus;      /* the processors on which the threads and submitted calls run; NULL: those of the process */
     int64_t memory_limit;     /* bytes of a context; a call that needs more returns DLC_NO_MEMORY before it starts; 0: none */
+    const dlc_collectives *collectives; /* for a model on a mesh; must outlive the model */
     int32_t huge_pages;       /* not 0: dlc_open copies the file to huge pages, where the system has them, instead of mapping it */
 } dlc_options;
 
@@ -137,6 +168,8 @@ typedef struct {
     int32_t aliased_input;    /* output: the input whose memory it overwrites; else -1 */
     int32_t data_dependent;   /* output: has a data-dependent size. dlc_run sets outputs[i] to its address in the memory of the
                                  context, valid until the next dlc_run or dlc_resize; dlc_context_info returns its shape */
+    const char *sharding;     /* on a mesh: the mesh axes over which each axis is split, such as ('data', None); the shape is that of
+                                 a shard. Empty for an array that all ranks have; NULL without a mesh */
 } dlc_tensor_info;
 
 typedef struct {
@@ -228,7 +261,7 @@ extern "C" {
 #endif
 
 /* The layout of programs and files; the same in program_image.py, container.py and call.ll of the compiler. */
-enum { DLC__VERSION = 25, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 512 };
+enum { DLC__VERSION = 26, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 512 };
 enum { DLC__HUGE_PAGE_THRESHOLD = 4 << 20, DLC__HUGE_PAGE = 2 << 20 };
 enum { DLC__CONSTANT = 0, DLC__SIZE_ARGUMENT = 1, DLC__CHECK_SIZE = 9, DLC__OPERATIONS = 10 };
 enum { DLC__IN_CALL_MEMORY = -2 }; /* `over` of an output that is stored in the memory of the call */
@@ -238,6 +271,8 @@ typedef struct {
     int64_t version, machine, bytes, checksum, name, features, code;
     int64_t slots, arena, inputs, outputs, tensors, dims, dim_count, operations, operation_count;
     int64_t arrays, weight_count, slot_inits, slot_init_count, records, symbol_count, size_readbacks, size_readback_count;
+    int64_t collectives_slot, collectives, collective_count, collective_numbers, collective_number_count;
+    int64_t mesh_axes, mesh_axis_count, shardings, sharding_count, rank;
     int64_t record_words, array_count, symbols, failures, failure_count, failure_values, failure_value_count, text;
     int64_t requirements, requirement_count, kernels, kernel_count, entries, entry_count, code_bytes;
     int64_t runtime_bytes, call, pool_bytes, pool_init, pool_worker, pool_link, pool_end, crc32c;
@@ -250,6 +285,8 @@ typedef struct { int64_t slot, number, address; } dlc__slot_init;
 typedef struct { int64_t message, first, count; } dlc__failure;
 typedef struct { int64_t slot, offset; } dlc__value_ref;
 typedef struct { int64_t code, slot, offset, next, low, high, same, requirement; } dlc__size_readback;
+typedef struct { int64_t kind, combine, dtype, bytes, result_bytes, label, first, axis_count, pair_count; } dlc__collective;
+typedef struct { int64_t name, size; } dlc__mesh_axis;
 typedef struct { char magic[8]; uint32_t version, checksum; uint64_t header; int64_t program; } dlc__prefix;
 typedef struct {
     unsigned char entry[16], magic[8];
@@ -268,6 +305,16 @@ typedef void dlc__pool_end_function(void *);
 typedef void dlc__pool_init_function(void *, int64_t, long (*)(long, ...), int (*)(void));
 typedef uint32_t dlc__checksum_function(const void *, int64_t, uint32_t);
 
+/* A collective of a model, and its call from compiled code: %Collective of runtime.ll. */
+typedef struct {
+    const dlc__collective *row;
+    const dlc_collectives *functions;
+    dlc_group group;
+    int32_t target, source;   /* of a permutation */
+    int32_t element_bytes;
+} dlc__rank_collective;
+typedef struct { uintptr_t function, state, group; int64_t label, result_index, arguments[12]; } dlc__collective_call;
+
 struct dlc_model {
     const dlc__image *image;  /* executable */
     const char *base;         /* base address of array offsets */
@@ -278,6 +325,7 @@ struct dlc_model {
     cpu_set_t *cpus;          /* NULL: those of the process */
     int64_t *shapes;          /* -1 for symbolic sizes */
     struct dlc__queue *queue; /* of submitted calls */
+    dlc__collective_call *collectives;
 };
 
 enum { DLC__IDLE, DLC__WAITING, DLC__QUEUED, DLC__RUNNING, DLC__REPORTING }; /* states of a submitted call */
@@ -416,6 +464,11 @@ static int dlc__check_records(const dlc__image *image)
             for (int64_t k = 4; k < length; k++)
                 if (r[k] < length || r[k] >= jump) return 0;
             break;
+        case 7:
+            length = DLC__SLOT(1) && DLC__SLOT(4) && DLC__SLOT(6) && left > 7 && r[1] == image->collectives_slot ? 8 : 0;
+            if (length && (r[2] < 0 || r[2] % (int64_t)sizeof(dlc__collective_call)
+                           || r[2] / (int64_t)sizeof(dlc__collective_call) >= image->collective_count)) return 0;
+            break;
         default:
             if (left < 4 || !DLC__SLOT(1) || r[3] < 0 || r[3] > (left - 4) / 2) return 0;
             if (r[0] < -image->bytes || r[0] > image->bytes || !dlc__is_code(image, image->records + 8 * i + r[0])) return 0;
@@ -428,6 +481,50 @@ static int dlc__check_records(const dlc__image *image)
         i += length;
     }
     return n >= 2 && words[n - 2] == 0;
+}
+
+enum { DLC__ALL_REDUCE, DLC__REDUCE_SCATTER, DLC__ALL_GATHER, DLC__ALL_TO_ALL, DLC__PERMUTE, DLC__AXIS_INDEX };
+enum { DLC__MAX_RANKS = 1 << 24 };
+
+/* Returns whether the tables of a mesh and of collectives are valid. */
+static int dlc__check_mesh(const dlc__image *image)
+{
+    int64_t end = image->code, ranks = 1, n = image->collective_number_count;
+    if (!dlc__in_bounds(image->collectives, image->collective_count, sizeof(dlc__collective), end)
+        || !dlc__in_bounds(image->collective_numbers, n, 8, end)
+        || !dlc__in_bounds(image->mesh_axes, image->mesh_axis_count, sizeof(dlc__mesh_axis), end)
+        || !dlc__in_bounds(image->shardings, image->sharding_count, 8, end)) return 0;
+    if (image->sharding_count && image->sharding_count != image->inputs + image->outputs) return 0;
+    if (image->collectives_slot < 0 || image->collectives_slot >= image->slots || !image->collectives_slot != !image->collective_count) return 0;
+    const int64_t *shardings = (const int64_t *)dlc__at(image, image->shardings);
+    for (int64_t i = 0; i < image->sharding_count; i++)
+        if (!dlc__is_text(image, shardings[i])) return 0;
+    const dlc__mesh_axis *axes = (const dlc__mesh_axis *)dlc__at(image, image->mesh_axes);
+    for (int64_t i = 0; i < image->mesh_axis_count; i++) {
+        if (!dlc__is_text(image, axes[i].name) || axes[i].size < 1 || axes[i].size > DLC__MAX_RANKS / ranks) return 0;
+        ranks *= axes[i].size;
+    }
+    const int64_t *numbers = (const int64_t *)dlc__at(image, image->collective_numbers);
+    const dlc__collective *c = (const dlc__collective *)dlc__at(image, image->collectives);
+    for (int64_t i = 0; i < image->collective_count; i++, c++) {
+        int64_t count = 1;
+        if (c->kind < 0 || c->kind > DLC__AXIS_INDEX || c->combine < DLC_SUM || c->combine > DLC_MIN || c->bytes < 0
+            || c->result_bytes < 0 || !dlc__is_text(image, c->label) || c->first < 0 || c->axis_count < 0 || c->pair_count < 0
+            || c->first > n || c->axis_count > n - c->first || c->pair_count > (n - c->first - c->axis_count) / 2) return 0;
+        for (int64_t k = 0; k < c->axis_count; k++) {
+            int64_t axis = numbers[c->first + k];
+            if (axis < 0 || axis >= image->mesh_axis_count) return 0;
+            for (int64_t other = 0; other < k; other++)
+                if (numbers[c->first + other] == axis) return 0;
+            count *= axes[axis].size;
+        }
+        if ((c->kind == DLC__ALL_REDUCE || c->kind == DLC__PERMUTE) && c->result_bytes != c->bytes) return 0;
+        if (c->kind == DLC__REDUCE_SCATTER && (c->bytes % count || c->result_bytes != c->bytes / count)) return 0;
+        if (c->kind == DLC__ALL_GATHER && (c->result_bytes % count || c->bytes != c->result_bytes / count)) return 0;
+        if (c->kind == DLC__ALL_TO_ALL && (c->bytes % count || c->result_bytes != c->bytes)) return 0;
+        if (c->kind == DLC__AXIS_INDEX && c->result_bytes != 8) return 0;
+    }
+    return 1;
 }
 
 /* Returns whether a program is valid, with arrays at offsets between `first` and `last`. */
@@ -511,7 +608,7 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
     const int64_t *requirements = (const int64_t *)dlc__at(image, image->requirements);
     for (int64_t i = 0; i < image->requirement_count; i++)
         if (!dlc__is_text(image, requirements[i])) return 0;
-    return dlc__check_records(image);
+    return dlc__check_mesh(image) && dlc__check_records(image);
 }
 
 /* The processor: its ELF machine number and its features, as named by Linux. */
@@ -893,6 +990,112 @@ static int dlc__select_program(const dlc_options *o, const dlc__image **image, i
     return DLC_OK;
 }
 
+/* Collectives */
+
+static int32_t dlc__element_bytes(int64_t dtype)
+{
+    switch (dtype) {
+    case DLC_UINT16: case DLC_INT16: case DLC_FLOAT16: case DLC_BFLOAT16: return 2;
+    case DLC_FLOAT32: case DLC_INT32: case DLC_UINT32: return 4;
+    case DLC_FLOAT64: case DLC_INT64: case DLC_UINT64: case DLC_COMPLEX64: return 8;
+    case DLC_COMPLEX128: return 16;
+    default: return 1;
+    }
+}
+
+/* Runs a collective for compiled code; returns 0, or the error of a function of dlc_collectives. */
+static int dlc__run_collective(const void *operand, void *result, const dlc__rank_collective *c)
+{
+    const dlc__collective *row = c->row;
+    const dlc_collectives *f = c->functions;
+    const dlc_group *group = &c->group;
+    int64_t position = group->position;
+    switch (row->kind) {
+    case DLC__ALL_REDUCE:
+        return f->all_reduce(f->user, group, operand, result, row->bytes / c->element_bytes, (int32_t)row->dtype, (int32_t)row->combine);
+    case DLC__REDUCE_SCATTER:
+        return f->reduce_scatter(f->user, group, operand, result, row->result_bytes / c->element_bytes, (int32_t)row->dtype, (int32_t)row->combine);
+    case DLC__ALL_GATHER: return f->all_gather(f->user, group, operand, result, row->bytes);
+    case DLC__ALL_TO_ALL: return f->all_to_all(f->user, group, operand, result, row->bytes / group->count);
+    case DLC__PERMUTE:
+        if (c->source < 0) memset(result, 0, (size_t)row->bytes);
+        return f->permute(f->user, group, operand, result, row->bytes, c->target, c->source);
+    default: memcpy(result, &position, 8); return 0;
+    }
+}
+
+/* Sets the ranks of a collective's group, the position of a rank among them, and its partners in a permutation. */
+static void dlc__set_group(const dlc__image *image, dlc__rank_collective *c, int64_t rank, int32_t *ranks)
+{
+    const dlc__mesh_axis *axes = (const dlc__mesh_axis *)dlc__at(image, image->mesh_axes);
+    const int64_t *numbers = (const int64_t *)dlc__at(image, image->collective_numbers) + c->row->first;
+    for (int32_t p = 0; p < c->group.count; p++) {
+        int64_t member = rank, rest = p;
+        for (int64_t k = c->row->axis_count - 1; k >= 0; k--) {
+            int64_t stride = 1, size = axes[numbers[k]].size;
+            for (int64_t inner = numbers[k] + 1; inner < image->mesh_axis_count; inner++) stride *= axes[inner].size;
+            member += (rest % size - rank / stride % size) * stride, rest /= size;
+        }
+        ranks[p] = (int32_t)member;
+        if (member == rank) c->group.position = p;
+    }
+    c->group.ranks = ranks, c->target = c->source = -1;
+    const int64_t *pairs = numbers + c->row->axis_count;
+    for (int64_t k = 0; k < c->row->pair_count; k++) {
+        if (pairs[2 * k] == c->group.position) c->target = (int32_t)pairs[2 * k + 1];
+        if (pairs[2 * k + 1] == c->group.position) c->source = (int32_t)pairs[2 * k];
+    }
+}
+
+/* Prepares the collectives of a model for the rank of this process. */
+static int dlc__open_collectives(dlc_model *model)
+{
+    const dlc__image *image = model->image;
+    const dlc_options *o = &model->options;
+    const dlc_collectives *f = o->collectives;
+    const dlc__mesh_axis *axes = (const dlc__mesh_axis *)dlc__at(image, image->mesh_axes);
+    const dlc__collective *rows = (const dlc__collective *)dlc__at(image, image->collectives);
+    const int64_t *numbers = (const int64_t *)dlc__at(image, image->collective_numbers);
+    int64_t ranks = 1, members = 0, n = image->collective_count;
+    char mesh[128] = "";
+    for (int64_t i = 0, used = 0; i < image->mesh_axis_count && used < 96; i++)
+        used += snprintf(mesh + used, sizeof mesh - (size_t)used, "%s%.32s=%lld", i ? "," : "", dlc__text(image, axes[i].name), (long long)axes[i].size);
+    for (int64_t i = 0; i < image->mesh_axis_count; i++) ranks *= axes[i].size;
+    if (ranks < 2) return DLC_OK;
+    if (!f || !f->all_reduce || !f->reduce_scatter || !f->all_gather || !f->all_to_all || !f->permute)
+        return dlc__refuse(o, DLC_ARGUMENT, "compiled for the mesh %s: set `collectives` of dlc_options, with all functions", mesh);
+    if (f->rank_count != ranks || f->rank < 0 || f->rank >= ranks)
+        return dlc__refuse(o, DLC_ARGUMENT, "rank %d of %d in `collectives`: the mesh %s has %lld ranks", (int)f->rank, (int)f->rank_count, mesh, (long long)ranks);
+    if (image->rank >= 0 && image->rank != f->rank)
+        return dlc__refuse(o, DLC_ARGUMENT, "the file has the constants of rank %lld: rank %d opens the file that it has saved", (long long)image->rank, (int)f->rank);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t count = 1;
+        for (int64_t k = 0; k < rows[i].axis_count; k++) count *= axes[numbers[rows[i].first + k]].size;
+        members += count;
+    }
+    size_t calls_bytes = (size_t)n * sizeof(dlc__collective_call), states_bytes = (size_t)n * sizeof(dlc__rank_collective);
+    /* After the calls: the collectives, three words of state and two of a group that nobody reads, and the ranks of groups. */
+    char *block = (char *)dlc__allocate(o, calls_bytes + states_bytes + 40 + (size_t)members * 4, 16);
+    if (!block) return dlc__refuse(o, DLC_NO_MEMORY, "no memory");
+    memset(block, 0, calls_bytes + states_bytes + 40);
+    model->collectives = (dlc__collective_call *)(void *)block;
+    dlc__rank_collective *states = (dlc__rank_collective *)(void *)(block + calls_bytes);
+    char *words = block + calls_bytes + states_bytes;
+    int32_t *group_ranks = (int32_t *)(void *)(words + 40);
+    for (int64_t i = 0; i < n; i++) {
+        dlc__rank_collective *c = states + i;
+        c->row = rows + i, c->functions = f, c->element_bytes = dlc__element_bytes(rows[i].dtype), c->group.count = 1;
+        c->group.label = dlc__text(image, rows[i].label);
+        for (int64_t k = 0; k < rows[i].axis_count; k++) c->group.count *= (int32_t)axes[numbers[rows[i].first + k]].size;
+        dlc__set_group(image, c, f->rank, group_ranks);
+        group_ranks += c->group.count;
+        dlc__collective_call *call = model->collectives + i;
+        call->function = (uintptr_t)dlc__run_collective, call->state = (uintptr_t)words, call->group = (uintptr_t)(words + 24);
+        call->result_index = 1, call->arguments[2] = (int64_t)(uintptr_t)c;
+    }
+    return DLC_OK;
+}
+
 /* Opens a program whose arrays are at offsets between `first` and `last` bytes. */
 static int dlc__open(dlc_model *model, const dlc__image *image, int64_t first, int64_t last, int executable)
 {
@@ -950,6 +1153,8 @@ static int dlc__open(dlc_model *model, const dlc__image *image, int64_t first, i
             CPU_SET(o->cpus[i], model->cpus);
         }
     }
+    int code = dlc__open_collectives(model);
+    if (code) return code;
     int64_t threads = o->threads > 0 ? o->threads : o->parallel ? 1 : o->cpu_count > 0 ? CPU_COUNT(model->cpus) : dlc__usable_cpus();
     /* More than any system has. */
     if (!o->parallel && threads > 8192)
@@ -1110,6 +1315,7 @@ void dlc_close(dlc_model *model)
     if (model->copy) munmap(model->copy, model->copy_bytes);
     dlc__release(&options, model->shapes);
     dlc__release(&options, model->cpus);
+    dlc__release(&options, model->collectives);
     dlc__release(&options, model);
 }
 
@@ -1127,6 +1333,8 @@ static int dlc__info(const dlc_model *model, const int64_t *shapes, int outputs,
     info->dtype = (int32_t)t->dtype, info->rank = (int32_t)t->rank, info->element_bytes = (int32_t)t->element_bytes;
     info->shape = shapes + t->dims, info->optional = t->otherwise != 0, info->data_dependent = t->over == DLC__IN_CALL_MEMORY;
     info->aliased_input = info->data_dependent ? -1 : (int32_t)t->over;
+    const int64_t *shardings = (const int64_t *)dlc__at(model->image, model->image->shardings);
+    info->sharding = model->image->sharding_count ? dlc__text(model->image, shardings[t - dlc__tensors(model->image)]) : NULL;
     info->bytes = t->element_bytes;
     for (int64_t k = 0; k < t->rank; k++) {
         int64_t size = info->shape[k];
@@ -1267,6 +1475,7 @@ int dlc_context_create(const dlc_model *model, const int64_t *sizes, dlc_context
     c->model = model;
     c->call.shapes = (int64_t *)(c + 1);
     c->call.sizes = c->sizes = c->call.shapes + model->image->dim_count;
+    c->call.collectives = model->collectives;
     c->call.pool = model->pool ? model->pool->state : NULL, c->call.parallel = o->parallel, c->call.user = o->user;
     int code = sizes || !model->image->symbol_count ? dlc_resize(c, sizes) : DLC_OK;
     if (code) dlc_context_destroy(c);

@@ -2,7 +2,7 @@
 
 partition_spec.py      `dlc.P`, and trees of specs for arguments and results
 placements.py          placements of PyTorch's DTensor
-meshes.py              `dlc.make_mesh`, and the transport of a mesh
+meshes.py              `dlc.make_mesh`
 distributed_array.py   `dlc.distribute` and `dlc.collect`
 annotations.py         `dlc.shard`
 sharded_model.py       the program of each rank as a model on global arrays

@@ -8,14 +8,14 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import shape_of
-from dlc.dialects.dl.distributed.sharding import PartialSpec, spec_attribute
+from dlc.dialects.dl.distributed.sharding import PartialSpec, format_spec, spec_attribute
 from dlc.distributed.local_mesh import current_jit_mesh, current_local_mesh
 from dlc.distributed.partition_spec import P
 from dlc.errors import DlcError, ShapeError
 from dlc.frontend.pytree import flatten, unflatten
 from dlc.frontend.trace import Tracer, current_trace, errors_at_user_line, with_user_line
 from dlc.numpy.apply import apply
-from dlc.passes.sharding.propagate import format_spec, require_valid_spec
+from dlc.passes.sharding.propagate import require_valid_spec
 
 
 def shard(x: Any, spec: P) -> Any:

@@ -8,13 +8,13 @@ import numpy as np
 
 from dlc.arrays import format_type, to_numpy
 from dlc.dialects.dl.distributed.sharding import PartialSpec
-from dlc.distributed.meshes import rank_on, transport_of
 from dlc.distributed.partition_spec import P
 from dlc.errors import DTypeError
 from dlc.frontend.pytree import flatten, unflatten
 from dlc.passes.sharding.propagate import Spec, require_valid_spec
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.collectives.shards import collect_shards, shard_of
+from dlc.runtime.collectives.start import rank_on, transport_of
 
 
 class DistributedArray:

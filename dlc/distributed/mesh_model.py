@@ -10,7 +10,6 @@ from dlc.compiler.program import Program
 from dlc.compiler.sharding import ShardedProgram, shard_program
 from dlc.compiler.sharding_report import sharding_text
 from dlc.dialects.dl.distributed.sharding import PartialSpec
-from dlc.distributed.meshes import transport_of
 from dlc.distributed.sharded_model import RankProgram, ShardedModel
 from dlc.errors import UnsupportedError
 from dlc.instrument.report import Progress
@@ -18,6 +17,7 @@ from dlc.options import Options
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.collectives.native_calls import COLLECTIVES
 from dlc.runtime.collectives.program_check import compared_options
+from dlc.runtime.collectives.start import transport_of
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.model import Model
 from dlc.runtime.opencl.artifact import DeviceArtifact

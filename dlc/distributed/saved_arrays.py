@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from dlc.arrays import ShapeDtype, to_numpy
 from dlc.distributed.distributed_array import DistributedArray, replicate_unconstrained
-from dlc.distributed.meshes import rank_on, transport_of
 from dlc.distributed.partition_spec import P, specs_of_leaves
 from dlc.errors import DlcError, DTypeError, ModelError, ShapeError
 from dlc.files.atomic_writes import atomic_write_text, to_path
@@ -36,6 +35,7 @@ from dlc.frontend.pytree import Tree, flatten, unflatten
 from dlc.passes.sharding.propagate import require_valid_spec
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.collectives.shards import shard_slices
+from dlc.runtime.collectives.start import rank_on, transport_of
 from dlc.runtime.collectives.transport import Transport, find_transport
 
 _MANIFEST_NAME = "manifest.json"

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
 from dlc.distributed.distributed_array import DistributedArray, collected, local_shard
-from dlc.distributed.meshes import transport_of
+from dlc.errors import UnsupportedError
 from dlc.passes.sharding.propagate import Spec
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.collectives.program_check import require_equal_programs
+from dlc.runtime.collectives.start import transport_of
 from dlc.runtime.collectives.transport import use_transport
 from dlc.runtime.models.model import Model
+from dlc.runtime.saving.container import SectionWriter
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,16 @@ class ShardedModel(Model):
         self.num_threads, self.streams, self.cpus = program.model.num_threads, program.model.streams, program.model.cpus
         # Identifies the program on all ranks; None before the ranks compared it.
         self._label: str | None = None
+
+    def serialize(self, writer: SectionWriter, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
+        """Write the program of this rank. Its defaults are shards: they must be whole, so that one file serves all ranks."""
+        program = self.program
+        split = [info.name for info, spec in zip(self.inputs, program.inputs, strict=True) if any(spec)]
+        if split_defaults := [name for name in split if name in self.defaults]:
+            raise UnsupportedError(
+                f"{self.name}: {split_defaults[0]} is split over {program.mesh}: its default value cannot be saved"
+            )
+        return program.model.serialize(writer, {**defaults, **self.defaults})
 
     def _run(self, arrays: Sequence[Any]) -> list[Any]:
         program, mesh = self.program, self.program.mesh

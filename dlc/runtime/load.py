@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,9 @@ from dlc.errors import CompileError, ModelError
 from dlc.files.model_source import ModelSource, path_or_bytes
 from dlc.machine.cpus import usable_cpus
 from dlc.options import Environment, Options
+from dlc.runtime.collectives.mesh import RankPlacement
+from dlc.runtime.collectives.start import rank_on, transport_of
+from dlc.runtime.collectives.transport import use_transport
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.io_conversion import ConvertedModel, StructuredModel
 from dlc.runtime.models.model import Model
@@ -44,6 +47,8 @@ def load(
     A file given as a path is memory-mapped, so that processes share its weights: replace it by renaming another file, as
     `Model.save` does, but never write to it. With `mapped=False` it is read into memory, in huge pages if the system
     has them, and processes do not share it.
+
+    A file of a function on a mesh contains the program of a rank: all ranks load it, and call the model with their shards.
 
     Args:
         num_threads: Number of threads; by default one per processor that this process may use.
@@ -136,4 +141,21 @@ class _ModelReader:
             return ConvertedModel(self.model(fields["program"]), io_signature_from_json(fields["io_signature"]))
         if "specializations" in fields:
             return SpecializedModel.read(fields, self.model).model(takes_device_arrays=self.builder is not None)
-        return _program(fields, self.container, self.builder).model(self.options)
+        program = _program(fields, self.container, self.builder)
+        model = program.model(self.options)
+        return model if program.host.placement is None else self._on_mesh(model, program.host.placement)
+
+    def _on_mesh(self, model: Model, placement: RankPlacement) -> Model:
+        """Return a model of this rank, on shards. Raises ModelError for a file with constants of another rank."""
+        rank = rank_on(placement.mesh)
+        if placement.rank not in (None, rank):
+            raise ModelError(
+                f"{self.container.path}: it has constants of rank {placement.rank}; rank {rank} loads the file that it saved"
+            )
+
+        def run(arrays: Sequence[Any]) -> Sequence[Any]:
+            transport = transport_of(placement.mesh)
+            with nullcontext() if transport is None else use_transport(transport):
+                return model.run_unchecked(arrays)
+
+        return Model(model.inputs, model.outputs, run, model.name, model.artifact)

@@ -6,13 +6,17 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import dlc
+import dlc.numpy as dnp
+from dlc import P
 from dlc.cli import main
 from dlc.deploy import HEADER, write_library
 from dlc.language_models.language_model import LanguageModel
@@ -47,6 +51,35 @@ def test_c_and_cpp(mnist: Model, first: str, tmp_path: Path, compiler: str, sour
     assert first in done.stdout
     refused = subprocess.run([tmp_path / "run_model", EXAMPLES / source], capture_output=True, text=True)
     assert refused.returncode == 1 and "not a model" in refused.stderr
+
+
+def test_c_on_a_mesh(tmp_path: Path) -> None:
+    """A training step runs on the ranks of an MPI job, each of which prints its shards; a job of another size is refused."""
+    prefix = Path(sys.executable).parents[1]
+    if not (prefix / "include" / "mpi.h").exists() or shutil.which("cc") is None:
+        pytest.skip("no MPI library with headers, or no C compiler")
+    mesh, one = dlc.make_mesh({"data": 2, "model": 2}), np.ones
+
+    @dlc.jit(mesh=mesh, in_shardings=(P(None, "model"), P("model"), P("data")), out_shardings=(P(), P(None, "model"), None))
+    def step(up: Any, down: Any, x: Any) -> Any:
+        loss, gradients = dlc.value_and_grad(lambda up, down: dnp.mean((dnp.tanh(x @ up / 8) @ down) ** 2), (0, 1))(up, down)
+        return loss, up - gradients[0], down - gradients[1]
+
+    arguments = one((6, 8), np.float32), one((8, 4), np.float32), one((4, 6), np.float32)
+    step.save(tmp_path / "step.dlc", *arguments)
+    flags = [f"-I{HEADER.parent}", f"-I{prefix}/include", f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib", "-lmpi", "-pthread"]
+    program = tmp_path / "run_on_mesh"
+    subprocess.run(["cc", "-Wall", "-Wextra", "-Werror", EXAMPLES / "run_on_mesh.c", *flags, "-o", program], check=True)
+    done = subprocess.run(
+        [prefix / "bin" / "mpiexec", "-n", "4", program, tmp_path / "step.dlc"], capture_output=True, text=True, check=True
+    )
+    loss, up, down = map(np.asarray, dlc.jit(step.__wrapped__)(*arguments))
+    for rank in range(4):
+        part = slice(rank % 2 * 4, rank % 2 * 4 + 4)
+        sums = [float(line.split()[-1]) for line in sorted(done.stdout.splitlines()) if line.startswith(f"rank {rank}:")]
+        np.testing.assert_allclose(sums, [loss, up[:, part].sum(), down[part].sum()], rtol=1e-4)
+    refused = subprocess.run([program, tmp_path / "step.dlc"], capture_output=True, text=True)
+    assert refused.returncode and "rank 0 of 1 in `collectives`: the mesh data=2,model=2 has 4 ranks" in refused.stderr
 
 
 def test_rust(mnist: Model, first: str, tmp_path: Path) -> None:

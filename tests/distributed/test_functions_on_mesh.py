@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import dlc
 import dlc.numpy as dnp
 from dlc import P
+from dlc.errors import ModelError
 from dlc.runtime.collectives.transport import Transport
 from dlc.testing.sample import F32, values
 
@@ -66,3 +68,21 @@ def test_split_constants(transport: Transport) -> None:
     assert f"{(up.nbytes + down.nbytes) // mesh.size} of {up.nbytes + down.nbytes} bytes of constants" in lowered.as_text(
         "sharding"
     )
+
+
+def test_saved_functions(transport: Transport, tmp_path: Path) -> None:
+    """A file of this rank takes and returns shards; one with split constants belongs to its rank."""
+    mesh, x, w = transport.mesh, values(F32, 8, 6), values(F32, 6, 16, seed=1)
+    axes = tuple(mesh.sizes)
+
+    @dlc.jit(mesh=mesh, in_shardings=(P("data"),), out_shardings=P())
+    def on_mesh(x: Any) -> Any:
+        return dnp.sum(x @ dlc.shard(w, P(None, axes)), 0)
+
+    on_mesh.save(tmp_path / "own.dlc", x)
+    loaded = dlc.load(tmp_path / "own.dlc")
+    (result,) = loaded(dlc.distribute(x, P("data"), mesh).shard).values()
+    np.testing.assert_allclose(result, np.sum(x @ w, 0), rtol=1e-4)
+    others = transport.exchange((tmp_path / "own.dlc").read_bytes(), "files")
+    with pytest.raises(ModelError, match=r"it has constants of rank \d; rank \d loads the file that it saved"):
+        dlc.load(others[transport.rank - 1])

@@ -164,7 +164,7 @@ def test_invalid_arguments() -> None:
     with pytest.raises(ShapeError, match=r"dlc\.shard: P\('data', None\) has 2 entries for an array of rank 1"):
         dlc.jit(mesh=mesh)(lambda x: dlc.shard(x, P("data", None))).lower(B)
     with pytest.raises(UnsupportedError, match="a function on the mesh data=2 has none"):
-        dlc.jit(mesh=mesh)(predict).save("unused.dlc", PARAMETERS, X)
+        dlc.jit(mesh=mesh)(predict).profile(PARAMETERS, X)
     with pytest.raises(ShapeError, match=r"the donated x is P\('data', None\), the result in its memory P\(None, 'data'\)"):
         donated = dlc.jit(mesh=mesh, donate_argnames="x", in_shardings=(P("data"),), out_shardings=P(None, "data"))
         donated(lambda x: x * 2).lower(X)

@@ -40,7 +40,8 @@
   ptr,         ; 11 result: the block
   ptr,         ; 12 selectors that choose one of several programs (program_selection.ll)
   i64,         ; 13 number of selectors
-  ptr          ; 14 result: the name of the input that no program matches
+  ptr,         ; 14 result: the name of the input that no program matches
+  ptr          ; 15 the calls of collectives, %Collective of runtime.ll; null: none
 }
 
 %Image = type {
@@ -63,7 +64,8 @@
   i64,         ; 16 offset of the bytecode
   i64,         ; 17 number of symbolic sizes
   i64,         ; 18 offset of the size readbacks
-  i64          ; 19 number of size readbacks
+  i64,         ; 19 number of size readbacks
+  i64          ; 20 slot of the address of the calls of collectives; 0: none
 }
 
 declare { i64, i1 } @llvm.sadd.with.overflow.i64(i64, i64)
@@ -466,6 +468,16 @@ init.tables:
   %init.count = load i64, ptr %init.count.at
   %inits = getelementptr i8, ptr %image, i64 %inits.where
   call void @initialize_slots(ptr %inits, i64 %init.count, ptr %values, ptr %memory, ptr %arena)
+  %collectives.slot.at = getelementptr %Image, ptr %image, i64 0, i32 20
+  %collectives.slot = load i64, ptr %collectives.slot.at
+  %no.collectives = icmp eq i64 %collectives.slot, 0
+  br i1 %no.collectives, label %run, label %init.collectives
+
+init.collectives:
+  %collectives.at = getelementptr %Call, ptr %call, i64 0, i32 15
+  %collectives = load ptr, ptr %collectives.at
+  %collectives.table = getelementptr ptr, ptr %memory, i64 %collectives.slot
+  store ptr %collectives, ptr %collectives.table
   br label %run
 
 run:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, rank_of, shape_of
 from dlc.dialects.dl.distributed.shard_map import ShardMapBoundary
-from dlc.dialects.dl.distributed.sharding import PartialSpec, spec_of
+from dlc.dialects.dl.distributed.sharding import PartialSpec, format_spec, spec_of
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.dl.programs.program import YieldOp
 from dlc.dialects.location_text import location_prefix, location_text
@@ -227,14 +227,3 @@ def require_valid_spec(mesh: Mesh, shape: Sequence[Size], spec: PartialSpec, nam
             reason = f"{size} is no multiple of {parts}" if isinstance(size, int) else f"{size} is symbolic"
             shape_text = ", ".join(map(str, shape))
             raise ShapeError(f"{name}: axis {axis} of [{shape_text}] in {parts} parts of {names}: {reason}; {repair}")
-
-
-def format_spec(spec: PartialSpec) -> str:
-    """Format a spec as the arguments of `dlc.P`."""
-
-    def entry(axes: tuple[str, ...] | None) -> str:
-        if axes is None:
-            return "P.UNCONSTRAINED"
-        return "None" if not axes else repr(axes[0]) if len(axes) == 1 else repr(axes)
-
-    return f"({', '.join(map(entry, spec))})"

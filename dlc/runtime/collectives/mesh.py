@@ -86,3 +86,17 @@ class Mesh:
 
     def __str__(self) -> str:
         return ",".join(f"{name}={size}" for name, size in self.axes)
+
+
+@dataclass(frozen=True)
+class RankPlacement:
+    """The mesh of a program that each rank runs on its shards.
+
+    Attributes:
+        rank: The rank whose parts of constants the program contains; None: the program is the same for all ranks.
+        shardings: The shardings of inputs and outputs, as the arguments of `dlc.P`; empty without any.
+    """
+
+    mesh: Mesh
+    rank: int | None
+    shardings: tuple[str, ...]

@@ -23,7 +23,8 @@ from dlc.options import Environment
 from dlc.runtime.collectives import monitor
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.collectives.mpi import MpiProcesses, MpiTransport
-from dlc.runtime.collectives.transport import Transport, set_process_transport
+from dlc.runtime.collectives.threads import ThreadsTransport
+from dlc.runtime.collectives.transport import Transport, find_transport, set_process_transport
 from dlc.source_locations import format_error_line, format_line, is_user_frame
 
 # MPI may not return from the call that ends the job if a network has failed.
@@ -211,3 +212,30 @@ def job_fails_on_error() -> Generator[None]:
         if _holder.job is not None:
             _holder.job.failed = True
         raise
+
+
+# The transports of this process, by mesh.
+_transports: dict[Mesh, Transport] = {}
+
+
+def transport_of(mesh: Mesh) -> Transport | None:
+    """Return this rank's transport on a mesh; None for a mesh of one rank, which exchanges nothing.
+
+    The first call of a process joins the MPI job. Raises DlcError if the job has another number of ranks.
+    """
+    transport = find_transport()
+    if isinstance(transport, ThreadsTransport):
+        return transport.on_mesh(mesh)
+    if transport is not None and transport.mesh == mesh:
+        return transport
+    if mesh.size == 1:
+        return None
+    if mesh not in _transports:
+        _transports[mesh] = start(mesh)
+    return _transports[mesh]
+
+
+def rank_on(mesh: Mesh) -> int:
+    """Return the rank of this process or thread on a mesh. Raises DlcError as `transport_of` does."""
+    transport = transport_of(mesh)
+    return 0 if transport is None else transport.rank

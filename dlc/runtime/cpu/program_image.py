@@ -17,6 +17,8 @@ from dataclasses import astuple, dataclass
 from functools import lru_cache
 
 from dlc.arrays import ALIGNMENT_BYTES, TensorInfo
+from dlc.runtime.collectives.mesh import Mesh, RankPlacement
+from dlc.runtime.collectives.operations import permute_routes
 from dlc.runtime.cpu.code.entry_stub import ENTRY_BYTES, entry_code
 from dlc.runtime.cpu.code.loader import CODE_ALIGNMENT, MachineCode, link_object
 from dlc.runtime.cpu.data_dependent_sizes import set_size_records
@@ -41,7 +43,10 @@ FIELDS = (
         "symbol_count",
         "size_readbacks",
         "size_readback_count",
+        "collectives_slot",
     ),
+    *("collectives", "collective_count", "collective_numbers", "collective_number_count", "mesh_axes", "mesh_axis_count"),
+    *("shardings", "sharding_count", "rank"),
     *("record_words", "array_count", "symbols", "failures", "failure_count", "failure_values", "failure_value_count", "text"),
     *("requirements", "requirement_count", "kernels", "kernel_count", "entries", "entry_count", "code_bytes"),
     *("runtime_bytes", "call", "pool_bytes", "pool_init", "pool_worker", "pool_link", "pool_end", "crc32c"),
@@ -53,10 +58,14 @@ _DTYPES = (
     *("complex64", "complex128", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
     *("uint4", "int4", "float4_e2m1fn", "float8_e8m0fnu", "uint2", "int2"),
 )
+# The collectives and their combinators, in the order of the numbers that stand for them in dlc.h.
+_COLLECTIVES = "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "permute", "axis_index"
+_COMBINATORS = "sum", "max", "min"
 # The donor field of an output that is stored in the call's arena.
 _IN_ARENA = -2
 # Errors of calls without Python.
 _NO_PRINTING = "the program contains dlc.debug.print, which needs Python; remove it"
+_FAILED_COLLECTIVE = "{label}: its function in `collectives` of dlc_options failed"
 _NO_PYTHON_OPS = "the program contains {op} ({where}), which needs Python"
 
 
@@ -174,6 +183,7 @@ class _ImageWriter:
         self._table("failures", "failure_count", failures)
         self._table("failure_values", "failure_value_count", failure_values)
         self._table("tensors", None, tensors)
+        self._mesh()
         names = [self._text(kernel.name) for kernel, _ in self.kernels]
         self._records_and_kernels(names)
         return self._written()
@@ -200,6 +210,28 @@ class _ImageWriter:
             rows.append((self._text(message), len(value_refs), len(values)))
             value_refs += values
         return rows, value_refs
+
+    def _mesh(self) -> None:
+        """Add the tables of the mesh and of the collectives that its ranks run."""
+        placement = self.host.placement or RankPlacement(Mesh(()), None, ())
+        axis_numbers = {name: number for number, (name, _) in enumerate(placement.mesh.axes)}
+        rows, numbers = list[tuple[int, ...]](), list[int]()
+        for call in self.bytecode.collectives:
+            settings, axes = call.settings, [axis_numbers[name] for name in str(call.settings["axes"]).split()]
+            assert not any(settings.get(name) for name in ("axis", "split_axis", "concat_axis")), "parts along axis 0"
+            routes = permute_routes(str(settings.get("pairs", "")))
+            operand, result = (*call.arguments, *call.results)[0], call.results[0]
+            dtype, _ = _element(TensorInfo("", operand.shape, operand.dtype))
+            kinds = _COLLECTIVES.index(call.op), _COMBINATORS.index(str(settings.get("combine", "sum"))), dtype
+            sizes = int(operand.bytes), int(result.bytes)
+            rows.append((*kinds, *sizes, self._text(str(settings["label"])), len(numbers), len(axes), len(routes)))
+            numbers += [*axes, *(position for route in routes for position in route)]
+        self.fields |= {"collectives_slot": self.bytecode.collectives_slot or 0}
+        self.fields |= {"rank": -1 if placement.rank is None else placement.rank}
+        self._table("collectives", "collective_count", rows)
+        self._table("collective_numbers", "collective_number_count", [(number,) for number in numbers])
+        self._table("mesh_axes", "mesh_axis_count", [(self._text(name), size) for name, size in placement.mesh.axes])
+        self._table("shardings", "sharding_count", [(self._text(spec),) for spec in placement.shardings])
 
     def _text(self, text: str) -> int:
         offset = len(self.text)
@@ -258,6 +290,8 @@ def _aligned(base: int) -> int:
 
 def _python_required_message(instruction: SetSize | PythonInstruction) -> str:
     """Return the error message of a call without Python that reaches an instruction for Python."""
+    if isinstance(instruction, PythonCall) and instruction.op in _COLLECTIVES:
+        return _FAILED_COLLECTIVE.format(label=instruction.settings["label"])
     if isinstance(instruction, PythonCall):
         return _NO_PYTHON_OPS.format(op=instruction.op, where=instruction.where)
     return _NO_PRINTING

@@ -28,6 +28,4 @@ def slot_inits(
         (slot, code.task_count(operation_of(tasks), operation_of(bytes_)), NULL_SLOT)
         for (tasks, bytes_), slot in table.work.items()
     ]
-    if table.collectives_slot is not None:
-        inits.append((table.collectives_slot, operation_of(0), NULL_SLOT))
     return inits, arena_bytes

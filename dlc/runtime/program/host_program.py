@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo, aligned
 from dlc.errors import ModelError, ShapeError
+from dlc.runtime.collectives.mesh import RankPlacement
 from dlc.runtime.python_ops.control import format_print
 from dlc.runtime.python_ops.registry import OpSetting
 from dlc.shapes.dims import Size, product, substitute
@@ -276,6 +277,7 @@ class HostProgram:
         equal: The size that each restricted data-dependent size must equal.
         guards: Conditions on sizes, with what requires them; ranges imply some of them.
         donors: The input that each donated output overwrites; both by index.
+        placement: The mesh of a program that ranks run; None for a program of one process.
     """
 
     inputs: tuple[TensorInfo, ...]
@@ -289,6 +291,7 @@ class HostProgram:
     equal: Mapping[str, str] = field(default_factory=dict[str, str])
     guards: tuple[Guard, ...] = ()
     donors: Mapping[int, int] = field(default_factory=dict[int, int])
+    placement: RankPlacement | None = None
 
     @cached_property
     def input_symbols(self) -> tuple[str, ...]:

@@ -16,6 +16,8 @@ PartialSpec: TypeAlias = Sequence[tuple[str, ...] | None]
 _UNCONSTRAINED = "?"
 # The attribute that stores the sharding of an argument or result of the entry.
 SHARDING = "dl.sharding"
+# The attributes of the program of a rank with its mesh, such as "data=2,model=2", and with the rank if it has constants of one.
+MESH, RANK = "dl.mesh", "dl.rank"
 
 
 def spec_attribute(spec: PartialSpec) -> ArrayAttr[StringAttr]:
@@ -26,6 +28,17 @@ def spec_attribute(spec: PartialSpec) -> ArrayAttr[StringAttr]:
 def spec_of(attribute: ArrayAttr[StringAttr]) -> tuple[tuple[str, ...] | None, ...]:
     """Return the spec that an attribute stores."""
     return tuple(None if axes.data == _UNCONSTRAINED else tuple(axes.data.split()) for axes in attribute)
+
+
+def format_spec(spec: PartialSpec) -> str:
+    """Format a spec as the arguments of `dlc.P`."""
+
+    def entry(axes: tuple[str, ...] | None) -> str:
+        if axes is None:
+            return "P.UNCONSTRAINED"
+        return "None" if not axes else repr(axes[0]) if len(axes) == 1 else repr(axes)
+
+    return f"({', '.join(map(entry, spec))})"
 
 
 @irdl_op_definition

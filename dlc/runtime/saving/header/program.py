@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from dlc.arrays import TensorInfo
+from dlc.runtime.collectives.mesh import Mesh, RankPlacement
 from dlc.runtime.program.host_program import HostProgram, KernelSignature
 from dlc.runtime.saving.header.instructions import from_json, to_json
 from dlc.runtime.saving.header.tensor_info import info_from_json, info_to_json
@@ -28,6 +29,7 @@ def program_to_json(host: HostProgram) -> dict[str, Any]:
         "equal": dict(host.equal),
         "guards": list(map(guard_to_json, host.guards)),
         "donors": list(host.donors.items()),
+        "placement": None if host.placement is None else _placement_to_json(host.placement),
     }
 
 
@@ -54,7 +56,20 @@ def program_from_json(
         {text(a): text(b) for a, b in dict(written["equal"]).items()},
         tuple(map(guard_from_json, written["guards"])),
         {count(output): count(donor) for output, donor in written["donors"]},
+        None if written["placement"] is None else _placement_from_json(*written["placement"]),
     )
+
+
+def _placement_to_json(placement: RankPlacement) -> list[Any]:
+    return [list(placement.mesh.axes), placement.rank, list(placement.shardings)]
+
+
+def _placement_from_json(axes: Any, rank: Any, shardings: Any) -> RankPlacement:
+    """Read a placement. Raises ValueError or TypeError for invalid input."""
+    mesh = Mesh(tuple((text(name), count(size)) for name, size in axes))
+    if len(mesh.sizes) < len(mesh.axes) or mesh.size < 1 or (rank is not None and count(rank) >= mesh.size):
+        raise ValueError(f"rank {rank} of the mesh {mesh}")
+    return RankPlacement(mesh, rank, tuple(map(text, shardings)))
 
 
 def guard_to_json(guard: Guard) -> list[Any]:
