@@ -13,7 +13,7 @@ from dlc.dialects.dl.low_precision.packed_dot import ViewAsI32Op
 from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.programs.control import LoopLikeOp, ScanOp
 from dlc.dialects.dl.programs.identities import AddDependencyOp
-from dlc.dialects.dl.programs.program import SEGMENT
+from dlc.dialects.dl.programs.program import SEGMENT, DispatchOp, output_aliases
 from dlc.ir import Operation, SSAValue, func
 from dlc.shapes.dims import is_multiple, is_static, product, row_major
 
@@ -110,6 +110,25 @@ def source_of(value: SSAValue) -> tuple[SSAValue, int]:
                 pass
         value = value.owner.x
     return value, offset
+
+
+def in_place_updates(state: SSAValue, next_state: SSAValue) -> list[SSAValue]:
+    """Return the values that ops compute one after the other in place of a state, from the next state back.
+
+    The list is empty if the next state is computed in another way.
+    """
+    values: list[SSAValue] = []
+    value = next_state
+    while value is not state:
+        op = value.owner
+        if not isinstance(op, DispatchOp | LoopLikeOp):
+            return []
+        argument = output_aliases(op).get(list(op.results).index(value))
+        if argument is None:
+            return []
+        values.append(value)
+        value, _ = source_of(op.arguments[argument])
+    return values
 
 
 def _element_bytes(value: SSAValue) -> int:

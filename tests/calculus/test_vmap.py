@@ -12,7 +12,11 @@ import pytest
 import dlc
 import dlc.numpy as dnp
 from dlc import lax
+from dlc.dialects import dl
+from dlc.dialects.dl.base import shape_of
 from dlc.errors import DTypeError, ShapeError
+from dlc.ir import Context
+from dlc.passes.transformations.expand_transformations import ExpandTransformationsPass
 
 
 def floats(*shape: int) -> np.ndarray:
@@ -123,6 +127,31 @@ def test_loops_and_branches() -> None:
             h = h * np.float32(0.5) + v
         np.testing.assert_allclose(last[k], h, rtol=1e-5)
         np.testing.assert_allclose(sums[k], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["set", "add"])
+def test_finished_elements_of_a_while_loop_keep_their_rows(mode: str) -> None:
+    """An update of a row is masked: a select of the whole array would take time for all of its rows."""
+
+    def fill(n: Any, x: Any) -> Any:
+        def step(s: Any) -> Any:
+            k, x = s
+            x = getattr(x.at[(3 * k) % 7], mode)(x[k % 7] + k)
+            return k + 1, getattr(x.at[(k + 2) % 7], mode)(-1.5)
+
+        return lax.while_loop(lambda s: s[0] < n, step, (0, x))[1]
+
+    counts, x = np.array([0, 9, 3, 7]), np.random.default_rng(0).standard_normal((4, 7))
+    x[0, 0] = -0.0
+    batched = dlc.vmap(fill)
+    results, single = dlc.jit(batched, cache=False)(counts, x), dlc.jit(fill, cache=False)
+    for n, row, result in zip(counts, x, results, strict=True):
+        expected = single(n, row)
+        np.testing.assert_array_equal(result, expected)
+        np.testing.assert_array_equal(np.signbit(result), np.signbit(expected))
+    module = dlc.jit(batched, cache=False).lower(counts, x).program.module.clone()
+    ExpandTransformationsPass().apply(Context(), module)
+    assert not any(isinstance(op, dl.SelectOp) and shape_of(op.results[0]) == (4, 7) for op in module.walk())
 
 
 def test_unbatched_loop_in_a_batched_branch() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
@@ -33,11 +34,46 @@ PullBack = Callable[[DlBuilder, Sequence[SSAValue], SSAValue, Sequence[SSAValue]
 # The number of segments may be a runtime value.
 
 
+@dataclass(frozen=True)
+class SnapshotStack:
+    """A stack of the states before some segments of a loop; the segment 0 is at the bottom.
+
+    Attributes:
+        positions: The segments.
+        states: Arrays of each state; the last slot is free.
+        top: The index of the top.
+    """
+
+    positions: SSAValue
+    states: Sequence[SSAValue]
+    top: SSAValue
+
+    @classmethod
+    def of(cls, build: DlBuilder, states: Sequence[SSAValue], size: int) -> SnapshotStack:
+        """Return a stack with space for `size` snapshots, with the states before segment 0."""
+        empty, zero = cls.empty(build, states, size), i64_constant(build, 0)
+        return replace(empty, states=[with_element(build, a, zero, v) for a, v in zip(empty.states, states, strict=True)])
+
+    @classmethod
+    def empty(cls, build: DlBuilder, states: Sequence[SSAValue], size: int) -> SnapshotStack:
+        """Return a stack with space for `size` snapshots like `states`; the one on top is to be set."""
+        zero = i64_constant(build, 0)
+        types = [tensor_type((size + 1, *shape_of(v)), element_type_of(v)) for v in (zero, *states)]
+        positions, *arrays = (zeros(build, t).value for t in types)
+        return cls(positions, arrays, zero)
+
+    @property
+    def size(self) -> int:
+        """The maximum number of snapshots."""
+        size = shape_of(self.positions)[0]
+        assert isinstance(size, int)
+        return size - 1
+
+
 def reverse_segments(
     build: DlBuilder,
     num_segments: SSAValue,
-    num_snapshots: int,
-    initial_states: Sequence[SSAValue],
+    stack: SnapshotStack,
     cotangents: Sequence[SSAValue],
     advance: Advance,
     pull_back: PullBack,
@@ -46,12 +82,8 @@ def reverse_segments(
     """Pull cotangents back through the segments of a loop; see Note [Binomial checkpoints].
 
     Returns the cotangents before the first segment, then those of `sequences`, of which each segment reads one element.
-    Stores `num_snapshots` states, and one more for the segment that is pulled back.
     """
-    zero = i64_constant(build, 0)
-    positions = _stack(build, zero, num_snapshots + 1)
-    snapshots = [_stack(build, state, num_snapshots + 1) for state in initial_states]
-    count, num_cotangents = len(snapshots), len(cotangents)
+    zero, count, num_cotangents = i64_constant(build, 0), len(stack.states), len(cotangents)
     stacked = [zeros(build, sequence).value for sequence in sequences]
 
     def step(build: DlBuilder, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
@@ -59,7 +91,7 @@ def reverse_segments(
         snapshots, cotangents, stacked = rest[:count], rest[count : count + num_cotangents], rest[count + num_cotangents :]
         one = i64_constant(build, 1)
         position = element_at(build, positions, top)
-        free = build(dl.SubOp, i64_constant(build, num_snapshots), top)
+        free = build(dl.SubOp, i64_constant(build, stack.size), top)
         target = build(dl.AddOp, position, _first_part(build, build(dl.SubOp, end, position), free))
         states = advance(build, [element_at(build, s, top) for s in snapshots], position, target)
         last = build(dl.SubOp, end, one)
@@ -84,14 +116,8 @@ def reverse_segments(
         ]
 
     has_segments = build(dl.GreaterOp, num_segments, zero)
-    results = build_while(build, has_segments, [num_segments, zero, positions, *snapshots, *cotangents, *stacked], step)
-    return results[3 + count :]
-
-
-def _stack(build: DlBuilder, first: SSAValue, size: int) -> SSAValue:
-    """Return an array of `size` values; the first is `first`, the others are zeros."""
-    array = zeros(build, tensor_type((size, *shape_of(first)), element_type_of(first))).value
-    return with_element(build, array, i64_constant(build, 0), first)
+    initial = [num_segments, stack.top, stack.positions, *stack.states, *cotangents, *stacked]
+    return build_while(build, has_segments, initial, step)[3 + count :]
 
 
 def _first_part(build: DlBuilder, length: SSAValue, free: SSAValue) -> SSAValue:

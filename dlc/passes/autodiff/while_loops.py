@@ -6,9 +6,8 @@ from collections.abc import Collection, Sequence
 
 from dlc.dialects import dl
 from dlc.dialects.dl.build import DlBuilder
-from dlc.dialects.dl.programs.control import captured_values
-from dlc.ir import Region, SSAValue
-from dlc.passes.autodiff.binomial_checkpoints import reverse_segments
+from dlc.ir import Block, SSAValue, erase_op
+from dlc.passes.autodiff.binomial_checkpoints import SnapshotStack, reverse_segments
 from dlc.passes.autodiff.bodies import (
     ForwardModeContext,
     ReverseModeContext,
@@ -20,24 +19,26 @@ from dlc.passes.autodiff.bodies import (
     replace_yield,
     yielded_values,
 )
+from dlc.passes.autodiff.differentiated_step import DifferentiatedStep
 from dlc.passes.autodiff.loop_building import (
     build_branch,
-    build_counting_loop,
     build_scan,
+    build_while,
+    element_at,
     i64_constant,
     inline_copy,
-    pull_back_body,
+    with_element,
 )
 from dlc.passes.autodiff.rules import active_states
 from dlc.passes.autodiff.shapes import num_bytes, zeros
 from dlc.passes.autodiff.term import Term
 
-# The maximum and minimum number of iterations of a run, whose states are saved together and should fit in the L2 cache.
+# The maximum and minimum number of iterations of a run, whose residuals are saved together and should fit in the L2 cache.
 # Saving takes time for all iterations of a run, also those after the last iteration of the loop.
 _MAX_STATES_PER_RUN, _MIN_STATES_PER_RUN = 64, 8
 _MAX_RUN_BYTES = 1 << 19
 # The maximum and minimum number of saved states from which iterations are repeated. Memory for all of them is initialized.
-_MAX_SNAPSHOT_STATES, _MIN_SNAPSHOT_STATES = 32, 8
+_MAX_SNAPSHOT_STATES, _MIN_SNAPSHOT_STATES = 256, 8
 _MAX_SNAPSHOT_BYTES = 1 << 19
 
 
@@ -68,83 +69,133 @@ def _active_states(op: dl.WhileOp, active: Collection[SSAValue]) -> list[int]:
 
 # Note [Reverse of a while loop]
 #
-# The forward loop counts its iterations. The reverse processes them in runs of 8 to 64 iterations, the last run first: it
-# restores the states before the run (Note [Binomial checkpoints]), saves the states of each iteration of the run in sequences,
-# and pulls the cotangents back through them. So memory is independent of the number of iterations; in runs of 64, with 32
-# snapshots, 36,000 iterations are repeated up to twice, 400,000 up to three times.
+# The forward loop processes its iterations in runs of 8 to 64. It saves the states before some runs on a stack of snapshots:
+# before every run at first; when the stack is full, every second snapshot is dropped, and from then on every second run has
+# one. The reverse processes the last run first: it restores the states before the run (Note [Binomial checkpoints]), repeats
+# its iterations, which stacks the residuals of each (Note [Recomputation by a minimum cut]), and pulls the cotangents back
+# through them. So memory is independent of the number of iterations. With runs of 64 and 192 snapshots, up to 12,000 iterations
+# are repeated once, a million twice.
 
 
 def while_reverse(op: dl.WhileOp, context: ReverseModeContext) -> None:
     """Build the loops that compute the cotangents of a while loop; see Note [Reverse of a while loop]."""
-    build_op, step, initial_states = context.build, op.block, list(op.arguments)
-    run_length = _run_length(initial_states)
-    differentiated = _active_states(op, context.active)
-    captures = [v for v in captured_values(step) if v in context.active]
-    cotangents = [(context.take(op.results[i]) or zeros(build_op, op.results[i])).value for i in differentiated]
-    sums = [zeros(build_op, v).value for v in captures]
-
-    forward = DlBuilder(op, op.location)
-    *results, count = build_counting_loop(
-        forward,
-        op.condition,
-        initial_states,
-        i64_constant(forward, 0),
-        lambda build, states, _: inline_copy(build, step, states),
-    )
-    silent_region = Region(clone_body_without_prints(step))
-    silent_step = silent_region.block
-
-    def first_iteration(build: DlBuilder, run: SSAValue) -> SSAValue:
-        return build(dl.MulOp, run, i64_constant(build, run_length))
+    build, initial_states, run_length = context.build, list(op.arguments), _run_length(op.arguments)
+    step, (iteration, reverse_iteration) = _differentiated_iteration(op, run_length, context)
+    cotangents = [(context.take(op.results[i]) or zeros(build, op.results[i])).value for i in step.states]
+    count, num_sums = len(initial_states), len(step.summand_lists)
+    results, num_iterations, num_runs, stack = _run_forward(DlBuilder(op, op.location), op, run_length)
+    silent_step = clone_body_without_prints(op.block)
 
     def advance(build: DlBuilder, states: Sequence[SSAValue], first: SSAValue, end: SSAValue) -> Sequence[SSAValue]:
-        limit = first_iteration(build, end)
+        length = i64_constant(build, run_length)
+        has_runs, start = build(dl.LessOp, first, end), build(dl.MulOp, first, length)
+        return _run(build, silent_step, has_runs, states, start, build(dl.MulOp, end, length))[1 : 1 + count]
 
-        def repeat(build: DlBuilder, states: Sequence[SSAValue], next_k: SSAValue) -> Sequence[SSAValue]:
-            return [build(dl.LessOp, next_k, limit), *inline_copy(build, silent_step, states)[1:]]
-
-        has_runs = build(dl.LessOp, first, end)
-        return build_counting_loop(build, has_runs, states, first_iteration(build, first), repeat)[:-1]
-
-    def pull_back_run(
+    def pull_back(
         build: DlBuilder, states: Sequence[SSAValue], run: SSAValue, cotangents: Sequence[SSAValue]
     ) -> Sequence[SSAValue]:
         def save_step(build: DlBuilder, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
             *states, k = args
-            is_in_run = build(dl.LessOp, k, count)
-            next_states = build_branch(build, is_in_run, states, lambda build: inline_copy(build, silent_step, states)[1:])
-            return [*next_states, build(dl.AddOp, k, i64_constant(build, 1)), *states, k]
-
-        saved = build_scan(build, [*states, first_iteration(build, run)], [], run_length, save_step)[len(states) + 1 :]
+            is_in_run = build(dl.LessOp, k, num_iterations)
+            unchanged = [*states, *(zeros(build, v).value for v in residuals)]
+            values = build_branch(build, is_in_run, unchanged, lambda build: inline_copy(build, iteration, states))
+            return [*values[:count], build(dl.AddOp, k, i64_constant(build, 1)), *values[count:], is_in_run]
 
         def pull_back_step(build: DlBuilder, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
-            incoming, states, k = args[: len(cotangents)], args[len(cotangents) : -1], args[-1]
-            is_in_run = build(dl.LessOp, k, count)
-            return build_branch(
-                build,
-                is_in_run,
-                incoming,
-                lambda build: pull_back_iteration(build, states, incoming),
-            )
+            cotangents, (*saved, is_in_run) = args[: num_states + num_sums], args[num_states + num_sums :]
+            inputs = [*cotangents, *saved]
+            return build_branch(build, is_in_run, cotangents, lambda build: inline_copy(build, reverse_iteration, inputs))
 
+        residuals, num_states = yielded_values(iteration)[count:], len(step.states)
+        first = build(dl.MulOp, run, i64_constant(build, run_length))
+        saved = build_scan(build, [*states, first], [], run_length, save_step)[count + 1 :]
         return build_scan(build, cotangents, saved, run_length, pull_back_step, reverse=True)
 
-    def pull_back_iteration(build: DlBuilder, states: Sequence[SSAValue], incoming: Sequence[SSAValue]) -> Sequence[SSAValue]:
-        seeds = {1 + i: cotangent for i, cotangent in zip(differentiated, incoming, strict=False)}
-        pulled = pull_back_body(build, silent_step, states, differentiated, captures, seeds, context)
-        kept = len(differentiated)
-        sums = zip(incoming[kept:], pulled[kept:], strict=True)
-        return [*pulled[:kept], *(build(dl.AddOp, x, y) for x, y in sums)]
-
-    rounded = build_op(dl.AddOp, count, i64_constant(build_op, run_length - 1))
-    num_runs = build_op(dl.FloordivOp, rounded, i64_constant(build_op, run_length))
-    previous = reverse_segments(
-        build_op, num_runs, _num_snapshots(initial_states), initial_states, [*cotangents, *sums], advance, pull_back_run
-    )
-    silent_region.detach_block(silent_step).erase(safe_erase=False)
+    previous = reverse_segments(build, num_runs, stack, [*cotangents, *step.initial_sums(build)], advance, pull_back)
+    for block in (silent_step, iteration, reverse_iteration):
+        block.erase(safe_erase=False)
     replace_and_erase(op, results)
-    for value, cotangent in zip([*(initial_states[i] for i in differentiated), *captures], previous, strict=True):
-        context.add(value, Term(build_op, cotangent))
+    for i, cotangent in zip(step.states, previous, strict=False):
+        context.add(initial_states[i], Term(build, cotangent))
+    step.add_sums(context, previous[len(cotangents) :])
+
+
+def _differentiated_iteration(
+    op: dl.WhileOp, run_length: int, context: ReverseModeContext
+) -> tuple[DifferentiatedStep, tuple[Block, Block]]:
+    """Derive the reverse of an iteration from a scan with the same step.
+
+    Returns the step and its bodies: the first, without prints, yields the next states and the residuals; the second takes
+    cotangents, sums and the residuals.
+    """
+    body = clone_body_without_prints(op.block)
+    replace_yield(body, yielded_values(body)[1:])
+    scan = dl.ScanOp.of([*op.arguments], body, len(op.arguments), run_length, False)
+    insert_before(op, scan)
+    step = DifferentiatedStep.of(scan, context, splits_products=False)
+    backward, residuals, _ = step.split()
+    replace_yield(step.body, [*yielded_values(step.body), *residuals])
+    erase_op(scan)
+    return step, (step.body, backward)
+
+
+def _run(
+    build: DlBuilder, body: Block, condition: SSAValue, states: Sequence[SSAValue], start: SSAValue, end: SSAValue
+) -> Sequence[SSAValue]:
+    """Run iterations up to a number; return whether the loop continues, the states, and the number of iterations so far."""
+
+    def repeat(build: DlBuilder, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        _, *states, k = args
+        continues, *next_states = inline_copy(build, body, states)
+        next_k = build(dl.AddOp, k, i64_constant(build, 1))
+        is_running = build(dl.AndOp, continues, build(dl.LessOp, next_k, end))
+        return [is_running, continues, *next_states, next_k]
+
+    return build_while(build, condition, [condition, *states, start], repeat)
+
+
+def _run_forward(
+    build: DlBuilder, op: dl.WhileOp, run_length: int
+) -> tuple[Sequence[SSAValue], SSAValue, SSAValue, SnapshotStack]:
+    """Build the forward loop; return the last states, the numbers of iterations and of runs, and the snapshots."""
+    stack, count = SnapshotStack.empty(build, op.arguments, _num_snapshots(op.arguments)), len(op.arguments)
+    # The other slots are for snapshots that the reverse adds.
+    capacity = stack.size * 3 // 4 // 2 * 2
+
+    def repeat(build: DlBuilder, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        states, (iterations, run, next_run, distance, slot), arrays = args[:count], args[count : count + 5], args[count + 5 :]
+        one, half = i64_constant(build, 1), i64_constant(build, capacity // 2)
+        is_full = build(dl.EqualOp, slot, i64_constant(build, capacity))
+        arrays = _drop_every_second(build, is_full, arrays, capacity // 2)
+        slot = build(dl.SelectOp, is_full, half, slot)
+        distance = build(dl.SelectOp, is_full, build(dl.AddOp, distance, distance), distance)
+        # An element of a run without a snapshot is overwritten later.
+        arrays = [with_element(build, a, slot, v) for a, v in zip(arrays, [run, *states], strict=True)]
+        is_saved = build(dl.EqualOp, run, next_run)
+        slot = build(dl.SelectOp, is_saved, build(dl.AddOp, slot, one), slot)
+        next_run = build(dl.SelectOp, is_saved, build(dl.AddOp, next_run, distance), next_run)
+        end = build(dl.AddOp, iterations, i64_constant(build, run_length))
+        starts = build(dl.LessOp, iterations, end)
+        continues, *states_and_count = _run(build, op.block, starts, states, iterations, end)
+        return [continues, *states_and_count, build(dl.AddOp, run, one), next_run, distance, slot, *arrays]
+
+    zero, one = i64_constant(build, 0), i64_constant(build, 1)
+    initial = [*op.arguments, zero, zero, zero, one, zero, stack.positions, *stack.states]
+    results = build_while(build, op.condition, initial, repeat)
+    iterations, run, _, _, slot, positions, *arrays = results[count:]
+    return results[:count], iterations, run, SnapshotStack(positions, arrays, build(dl.SubOp, slot, one))
+
+
+def _drop_every_second(build: DlBuilder, condition: SSAValue, arrays: Sequence[SSAValue], remaining: int) -> Sequence[SSAValue]:
+    """Move the elements at even indices to the beginning of arrays, if a condition holds."""
+
+    def repeat(build: DlBuilder, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        *arrays, k = args
+        next_k, even = build(dl.AddOp, k, i64_constant(build, 1)), build(dl.AddOp, k, k)
+        moved = [with_element(build, array, k, element_at(build, array, even)) for array in arrays]
+        return [build(dl.LessOp, next_k, i64_constant(build, remaining)), *moved, next_k]
+
+    return build_while(build, condition, [*arrays, i64_constant(build, 0)], repeat)[:-1]
 
 
 def _run_length(states: Sequence[SSAValue]) -> int:

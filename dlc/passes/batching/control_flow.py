@@ -32,6 +32,7 @@ from dlc.dialects.dl.reductions.reduction import ReduceAnyOp, ReduceSumOp
 from dlc.ir import Block, Operation, SSAValue, i64
 from dlc.passes.batching.batched_values import find_batched_values
 from dlc.passes.batching.batching_context import BatchingContext
+from dlc.passes.batching.masked_updates import mask_row_updates
 
 # Batches the ops of a body.
 Batch = Callable[[BatchingContext, Block], None]
@@ -86,16 +87,18 @@ def _while_any(context: BatchingContext, op: WhileOp, is_batched: Sequence[bool]
         _any_along_batch(context, running),
         [running, *map(context.as_batched, op.arguments, is_batched)],
     )
+    mask, masked = mask_row_updates(op.block.args, op.yielded[1:])
     body = context.batched_body(op.block, is_batched)
     running = body.insert_arg(running.type, 0)
     with context.inserting_into(body), context.restrict_active(running, expected=True, combine=False):
+        context.map_value(mask, running, is_batched=True)
         batch(context, op.block)
         continues, *states = op.yielded
         next_states = [
-            context.lookup(a)
-            if v is a
+            context.lookup(v)
+            if v is a or k in masked
             else context.build(SelectOp, _align_condition(context, running, v), context.lookup(v), context.lookup(a))
-            for v, a in zip(states, op.block.args, strict=True)
+            for k, (v, a) in enumerate(zip(states, op.block.args, strict=True))
         ]
         still_running = context.active_mask(context.with_batch_axis(continues))
         _yield(context, [_any_along_batch(context, still_running), still_running, *next_states])

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dlc.dialects.dl.programs.control import LoopLikeOp, ScanOp
-from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp, output_aliases
+from dlc.dialects.dl.base import attribute
+from dlc.dialects.dl.programs.control import LoopLikeOp, ScanOp, captured_values
+from dlc.dialects.dl.programs.program import OUTPUT_ALIASES, DispatchOp, KernelOp, YieldOp, output_aliases
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, walk_ops
 from dlc.passes.dl.rewriting import users
 from dlc.passes.fusion.reuse_donated import readers, replaces_rows, set_output_alias
-from dlc.passes.views import source_of
+from dlc.passes.views import in_place_updates, source_of
 
 
 @dataclass(frozen=True)
@@ -26,33 +28,60 @@ class UpdateInPlacePass(ModulePass):
     Otherwise each step would copy the whole state. `output_aliases` of a dispatch and its kernel gives, for each result, the
     argument whose buffer it reuses, or -1. The kernel then writes only the changed rows. Several dispatches may change the
     state one after the other. No op may read the old state while the kernel runs, or later: a dispatch moves after the readers
-    of the state that it changes. Run it before `dedupe-kernels`, and after passes that move dispatches.
+    of the state that it changes. A loop has `output_aliases` if it changes the state of the loop around it, or the last state
+    of another loop that no other op reads: it works on the same buffer. Run the pass before `dedupe-kernels`, and after passes
+    that move dispatches.
     """
 
     name = "update-in-place"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp)}
-        for loop in walk_ops(op, LoopLikeOp):
+        # Inner loops first: an outer one checks whether they update its state in place.
+        for loop in reversed(list(walk_ops(op, LoopLikeOp))):
             _alias_states(op, loop, kernels)
+        for loop in walk_ops(op, LoopLikeOp):
+            for k, value in enumerate(_states(loop)):
+                update = _Update(loop, k, k)
+                if _updates_in_place(loop, k) and _is_last_state_for(value, update):
+                    _alias(op, update, kernels)
+
+
+def _is_last_state_for(value: SSAValue, update: _Update) -> bool:
+    """Return whether a value is the last state of a loop that updates it in place, and no other op than the update reads it."""
+    loop = value.owner
+    return (
+        isinstance(loop, LoopLikeOp)
+        and loop.parent is update.op.parent
+        and _updates_in_place(loop, list(loop.results).index(value))
+        and users(value) == {update.op}
+        and _is_read_by_one_argument(value, update)
+    )
 
 
 def _alias_states(module: ModuleOp, loop: LoopLikeOp, kernels: dict[str, KernelOp]) -> None:
-    block = loop.block
-    assert isinstance(block.last_op, YieldOp)
-    next_states = block.last_op.values[: loop.state_count] if isinstance(loop, ScanOp) else block.last_op.values[1:]
-    for state, value in zip(block.args, next_states, strict=False):
+    for state, value in zip(loop.block.args, _next_states(loop), strict=False):
         updates = _updates(state, value, kernels)
         # From the last one: an earlier one moves after the readers of the state, at most to the next update.
         if updates and all([_move_after_readers(update) for update in reversed(updates)]):
             for update in updates:
-                set_output_alias(module, kernels, update.dispatch, update.result, update.argument)
+                _alias(module, update, kernels)
+
+
+def _alias(module: ModuleOp, update: _Update, kernels: dict[str, KernelOp]) -> None:
+    """Make the result of an update reuse the buffer of the argument."""
+    op, argument, result = update
+    if isinstance(op, DispatchOp):
+        set_output_alias(module, kernels, op, result, argument)
+    else:
+        aliases = output_aliases(op) | {result: argument}
+        op.attributes[OUTPUT_ALIASES] = attribute([aliases.get(k, -1) for k, _ in enumerate(op.results)])
 
 
 class _Update(NamedTuple):
-    """A dispatch whose result is its argument with some rows replaced."""
+    """A dispatch or nested loop whose result is its argument with some rows replaced."""
 
-    dispatch: DispatchOp
+    op: DispatchOp | LoopLikeOp
     argument: int
     result: int
 
@@ -61,43 +90,72 @@ def _updates(state: SSAValue, value: SSAValue, kernels: dict[str, KernelOp]) -> 
     """Return the updates that make a value of a state, in order; none if it is made in another way."""
     updates: list[_Update] = []
     while value is not state:
-        dispatch = value.owner
-        if not isinstance(dispatch, DispatchOp) or dispatch.parent is not state.owner:
+        op = value.owner
+        if not isinstance(op, DispatchOp | LoopLikeOp) or op.parent is not state.owner:
             return []
-        result, kernel = dispatch.outputs.index(value), kernels[dispatch.symbol]
-        arguments = [k for k, _ in enumerate(dispatch.arguments) if replaces_rows(kernel, k, result)]
+        result = list(op.results).index(value)
+        arguments = _replaced_arguments(op, result, kernels)
         if len(arguments) != 1 or (updates and not _is_read_by_one_argument(value, updates[0])):
             return []
-        updates.insert(0, _Update(dispatch, arguments[0], result))
-        value = source_of(dispatch.arguments[arguments[0]])[0]
+        updates.insert(0, _Update(op, arguments[0], result))
+        value = source_of(op.arguments[arguments[0]])[0]
     return updates if updates and _is_read_by_one_argument(state, updates[0]) else []
 
 
+def _replaced_arguments(op: DispatchOp | LoopLikeOp, result: int, kernels: dict[str, KernelOp]) -> list[int]:
+    """Return the arguments of which a result is a copy with other rows."""
+    if isinstance(op, DispatchOp):
+        return [k for k, _ in enumerate(op.arguments) if replaces_rows(kernels[op.symbol], k, result)]
+    return [result] if _updates_in_place(op, result) else []
+
+
+def _updates_in_place(loop: LoopLikeOp, result: int) -> bool:
+    """Return whether a result of a loop is a state that the loop updates in place."""
+    return result < len(_states(loop)) and bool(in_place_updates(loop.block.args[result], _next_states(loop)[result]))
+
+
+def _states(loop: LoopLikeOp) -> Sequence[SSAValue]:
+    return loop.arguments[: loop.state_count] if isinstance(loop, ScanOp) else loop.arguments
+
+
+def _next_states(loop: LoopLikeOp) -> Sequence[SSAValue]:
+    assert isinstance(loop.block.last_op, YieldOp)
+    values = loop.block.last_op.values
+    return values[: loop.state_count] if isinstance(loop, ScanOp) else values[1:]
+
+
 def _is_read_by_one_argument(value: SSAValue, update: _Update) -> bool:
-    return [source_of(v)[0] is value for v in update.dispatch.arguments].count(True) == 1
+    return [source_of(v)[0] is value for v in _read_values(update.op)].count(True) == 1
+
+
+def _read_values(op: DispatchOp | LoopLikeOp) -> list[SSAValue]:
+    """Return the values that an op and its body read."""
+    return [*op.arguments, *(v for region in op.regions for v in captured_values(region.block))]
 
 
 def _move_after_readers(update: _Update) -> bool:
     """Move an update after the other readers of the state that it changes; return False if one needs the updated value."""
-    dispatch = update.dispatch
-    block = dispatch.parent
+    moved = update.op
+    block = moved.parent
     assert block is not None
-    old_readers = [op for op in readers(source_of(dispatch.arguments[update.argument])[0]) if op is not dispatch]
-    later = [op for op in old_readers if dispatch.is_before_in_block(op)]
+    old_readers = [op for op in readers(source_of(moved.arguments[update.argument])[0]) if op is not moved]
+    later = [op for op in old_readers if moved.is_before_in_block(op)]
     if not later:
         return True
-    new_readers = {op for value in dispatch.outputs for op in users(value)}
+    new_readers = {op for value in moved.results for op in users(value)}
     first_reader = next(op for op in block.ops if op in new_readers)
     if not all(op.is_before_in_block(first_reader) for op in later):
         return False
-    sources = {source_of(v)[0] for v in dispatch.arguments}
-    op = dispatch.next_op
+    sources = {source_of(v)[0] for v in _read_values(moved)}
+    op = moved.next_op
     while op is not first_reader:
         # What the update reads may be changed in place on the way.
-        if isinstance(op, DispatchOp) and any(source_of(op.arguments[k])[0] in sources for k in output_aliases(op).values()):
+        if isinstance(op, DispatchOp | LoopLikeOp) and any(
+            source_of(op.arguments[k])[0] in sources for k in output_aliases(op).values()
+        ):
             return False
         assert op is not None
         op = op.next_op
-    dispatch.detach()
-    block.insert_op_before(dispatch, first_reader)
+    moved.detach()
+    block.insert_op_before(moved, first_reader)
     return True

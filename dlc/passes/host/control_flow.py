@@ -18,7 +18,7 @@ from dlc.dialects.dl.programs.control import FailOp, IfOp, LoopLikeOp, PrintOp, 
 from dlc.dialects.dl.programs.identities import AddDependencyOp
 from dlc.dialects.dl.programs.program import DispatchOp, YieldOp, output_aliases
 from dlc.ir import Attribute, Block, IntegerAttr, MemRefType, Operation, SSAValue, StridedLayoutAttr, f32, i64, memref
-from dlc.passes.views import concat_operand_offsets, is_last_state, source_of
+from dlc.passes.views import concat_operand_offsets, in_place_updates, is_last_state, source_of
 from dlc.shapes.dims import Size, is_symbol, product, row_major
 
 
@@ -42,23 +42,6 @@ def _static_alloc_properties() -> Mapping[str, Attribute]:
 def writes_to_destination(value: SSAValue) -> bool:
     """Return whether the op that defines a value can write it to an existing buffer."""
     return isinstance(value.owner, DispatchOp | IfOp | ScanOp) and not is_last_state(value)
-
-
-def in_place_updates(state: SSAValue, next_state: SSAValue) -> list[SSAValue]:
-    """Return the values that kernels compute one after the other in place of a state, from the next state back.
-
-    The list is empty if the next state is computed in another way.
-    """
-    values: list[SSAValue] = []
-    value = next_state
-    while value is not state:
-        op = value.owner
-        argument = output_aliases(op).get(op.outputs.index(value)) if isinstance(op, DispatchOp) else None
-        if argument is None:
-            return []
-        values.append(value)
-        value, _ = source_of(cast(DispatchOp, op).arguments[argument])
-    return values
 
 
 class Bufferizer:
@@ -193,11 +176,11 @@ class Bufferizer:
         self.finish_loop(op, host.WhileOp(self.buffers[op.condition], [*initial_buffers, *double_buffers], block))
 
     def initial_buffers(self, op: LoopLikeOp, arguments: Sequence[SSAValue], next_values: Sequence[SSAValue]) -> list[SSAValue]:
-        """Return the buffers of the initial states; states that are updated in place have copies."""
-        initial_buffers: list[SSAValue] = []
-        for argument, state, value in zip(arguments, op.block.args, next_values, strict=False):
+        """Return the buffers of the initial states; states that are updated in place have copies, unless results alias them."""
+        initial_buffers, aliases = list[SSAValue](), output_aliases(op)
+        for k, (argument, state, value) in enumerate(zip(arguments, op.block.args, next_values, strict=False)):
             buffer = self.buffers[argument]
-            if in_place_updates(state, value):
+            if k not in aliases and in_place_updates(state, value):
                 copy = self.allocate(state, op)
                 self.add(memref.CopyOp(buffer, copy), op)
                 buffer = copy

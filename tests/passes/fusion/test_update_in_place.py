@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 
 import dlc
+import dlc.numpy as dnp
+from dlc import lax
 from dlc.dialects import dl
 from dlc.dialects.dl.programs.program import output_aliases
 from dlc.dialects.registry import make_context
-from dlc.ir import parse_module, print_module
+from dlc.ir import Context, parse_module, print_module
 from dlc.passes.fusion.update_in_place import UpdateInPlacePass
+from dlc.pipelines import stages_of
+from dlc.target import resolve
 
 T, ROW = "tensor<11x3xf32>", "tensor<3xf32>"
 CHANGE = f"%n = dl.dispatch @change(%a, %i, %x) : ({T}, tensor<i64>, {ROW}) -> {T}"
@@ -130,6 +134,47 @@ dl.kernel @other(%b: {T}, %i: tensor<i64>, %a: {T}) -> ({T}) {{
     assert dispatches["other"].is_before_in_block(dispatches["change"])
     assert output_aliases(dispatches["change"]) == {0: 0}
     assert output_aliases(dispatches["other"]) == {}
+
+
+def test_nested_and_consecutive_loops_work_on_one_buffer() -> None:
+    """An inner loop changes the state of the outer one, and a second loop continues with its result."""
+
+    def rows(x: Any, w: Any) -> Any:
+        def change(k: Any, x: Any) -> Any:
+            return lax.fori_loop(0, 40, lambda t, x: x.at[(t + k) % 3].set(dnp.tanh(x[t % 3] @ w)), x)
+
+        return lax.fori_loop(0, 50, change, lax.fori_loop(0, 45, change, x))
+
+    x, w = np.random.default_rng(0).standard_normal((3, 64)), np.random.default_rng(1).standard_normal((64, 64)) * 0.1
+    function = dlc.jit(rows, cache=False)
+    module = function.lower(x, w).program.module.clone()
+    for current in [p for stage in stages_of(resolve("cpu"))[:2] for p in stage.passes]:
+        current.apply(Context(), module)
+    aliases = [output_aliases(op) for op in module.walk() if isinstance(op, dl.ScanOp)]
+    assert aliases == [{}, {0: 0}, {0: 0}, {0: 0}]
+    expected = x.copy()
+    for k in (*range(45), *range(50)):
+        for t in range(40):
+            expected[(t + k) % 3] = np.tanh(expected[t % 3] @ w)
+    np.testing.assert_allclose(function(x, w), expected)
+
+
+def test_a_state_that_is_read_after_an_inner_loop_is_copied() -> None:
+    def rows(x: Any, w: Any) -> Any:
+        def change(_: Any, x: Any) -> Any:
+            changed = lax.fori_loop(0, 40, lambda t, x: x.at[t % 3].set(dnp.tanh(x[t % 3] @ w)), x)
+            return changed + x
+
+        return lax.fori_loop(0, 45, change, x)
+
+    x, w = np.random.default_rng(0).standard_normal((3, 64)), np.random.default_rng(1).standard_normal((64, 64)) * 0.1
+    expected = x
+    for _ in range(45):
+        changed = expected.copy()
+        for t in range(40):
+            changed[t % 3] = np.tanh(changed[t % 3] @ w)
+        expected = changed + expected
+    np.testing.assert_allclose(dlc.jit(rows, cache=False)(x, w), expected)
 
 
 def test_gradient_of_rows_that_a_loop_writes() -> None:

@@ -140,7 +140,7 @@ class KernelOp(IRDLOperation):
 
 
 def output_aliases(op: Operation) -> dict[int, int]:
-    """Return a map from the results of a kernel or dispatch that alias an argument to the index of that argument."""
+    """Return a map from the results of a kernel, dispatch or loop that alias an argument to the index of that argument."""
     return {result: argument for result, argument in enumerate(ints(op.attributes.get(OUTPUT_ALIASES))) if argument >= 0}
 
 
