@@ -7,9 +7,10 @@ view = builder.subview(buffer, (offset, 0), (1, 32), drop=(0,))
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
+from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.sizes import size_arguments, sizes_of, strides_of, symbol
 from dlc.ir import (
     DYNAMIC_INDEX,
@@ -234,6 +235,10 @@ class OpBuilder(NamedTuple):
     def select(self, condition: SSAValue, a: Index, b: Index) -> SSAValue:
         """Return `a` if the condition holds, else `b`."""
         return self.op(arith.SelectOp(condition, self.value(a), self.value(b)))
+
+    def prefetch(self, source: SSAValue, indices: Sequence[Index], hints: Mapping[str, Attribute]) -> None:
+        """Prefetch the cache line of an element, which may be out of bounds."""
+        self.insert(PrefetchOp.create(operands=[source, *map(self.value, indices)], properties=hints))
 
     def branch(self, condition: SSAValue) -> OpBuilder:
         """Insert an scf.if without results or else branch; return a builder for its body."""

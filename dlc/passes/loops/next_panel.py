@@ -1,17 +1,17 @@
-"""Find the panel of packed weights that a contraction reads after the current one, and the tiles that share the current one."""
+"""Prefetch the panel of packed weights that a contraction reads after the current one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dialects.dl.scalar import constant_integer
-from dlc.dialects.prefetch import L2_READ_HINTS, PrefetchOp
+from dlc.dialects.prefetch import L2_READ_HINTS
 from dlc.dialects.sizes import strides_of
-from dlc.ir import DYNAMIC_INDEX, BlockArgument, Operation, SSAValue, arith, memref, scf, vector
-from dlc.passes.loops.static_loops import constant_bounds
+from dlc.ir import DYNAMIC_INDEX, BlockArgument, Operation, SSAValue, memref, scf, vector
+from dlc.passes.loops.static_loops import constant_range, split_loop
 from dlc.passes.structured import ConstantPool, Index, OpBuilder
 from dlc.passes.types import memref_of
 from dlc.shapes.dims import row_major
@@ -21,76 +21,57 @@ _MIN_SPLIT_FRACTION = 0.8
 
 
 @dataclass(frozen=True)
-class RowTiles:
-    """The register tiles along a dimension of the unpacked operand: `offset` is that of the current tile."""
+class Position:
+    """The position of the current step among the `count` steps of a loop: (index - first) / step."""
 
-    offset: SSAValue
-    size: int
-    extent: int
-
-    @property
-    def count(self) -> int:
-        return -(-self.extent // self.size)
+    index: SSAValue
+    first: int
+    step: int
+    count: int
 
 
 @dataclass(frozen=True)
 class NextPanel:
-    """A panel of packed weights that is used after the current one.
+    """The panel of packed weights that is used after `panel`, `distance` rows from it.
 
-    Attributes:
-        panel: The current panel.
-        row_axis: The axis of its rows, one per k iteration.
-        distance: The distance of the next panel, in rows.
-        elements: The elements of a panel, which are contiguous.
-        tiles: The register tiles that use the current panel.
-        runs: The loops around the k loop that read other parts of the same panel, outermost first.
+    `positions` are those of the register tiles that use the current panel, and of the loops around the k loop that read other
+    parts of the same panel, outermost first.
     """
 
     panel: memref.SubviewOp
-    row_axis: int
     distance: int
-    elements: int
-    tiles: Sequence[RowTiles]
-    runs: Sequence[scf.ForOp]
+    positions: Sequence[Position]
 
-    def prefetch_in(self, loop: scf.ForOp, line_bytes: int, constants: ConstantPool) -> None:
-        """Emit the prefetches of one register tile in its k loop: tile t of n prefetches the t-th of n parts of the panel.
+    def prefetch_in(self, loop: scf.ForOp, steps: range, line_bytes: int, constants: ConstantPool) -> None:
+        """Emit the prefetches of one register tile in its k loop over `steps`: tile t of n prefetches part t of n of the panel.
 
         The first iterations prefetch one or more cache lines each. The loop is split after them, so that the other iterations
         have no prefetches.
         """
-        bounds = constant_bounds(loop)
-        assert bounds is not None and loop.parent is not None
-        low, high, step = bounds
-        line = line_bytes // numpy_dtype(memref_of(self.panel.result).element_type).itemsize
-        num_runs = prod(_trip_count(run) for run in self.runs)
-        lines = -(-self.elements // (line * prod(t.count for t in self.tiles) * num_runs))
-        iterations = -(-(high - low) // step)
-        lines_per_iteration = -(-lines // iterations)
+        assert loop.parent is not None
+        t = memref_of(self.panel.result)
+        shape, line = t.get_shape(), line_bytes // numpy_dtype(t.element_type).itemsize
+        lines = -(-prod(shape) // (line * prod(p.count for p in self.positions)))
+        lines_per_iteration = -(-lines // len(steps))
         head_iterations = -(-lines // lines_per_iteration)
 
         before = OpBuilder(constants, loop.parent, loop.location, anchor=loop)
         part: Index = 0
-        for t in self.tiles:
-            part = before.add(before.multiply(part, t.count), before.floordiv(t.offset, t.size))
-        for run in self.runs:
-            run_low, _, run_step = constant_bounds(run) or (0, 0, 1)
-            position = before.floordiv(before.subtract(run.body.block.args[0], run_low), run_step)
-            part = before.add(before.multiply(part, _trip_count(run)), position)
+        for p in self.positions:
+            position = before.floordiv(before.subtract(p.index, p.first), p.step)
+            part = before.add(before.multiply(part, p.count), position)
         start = before.multiply(part, lines * line)
 
         head = loop
-        if head_iterations < _MIN_SPLIT_FRACTION * iterations:
-            head = _split(loop, low + head_iterations * step, constants)
+        if head_iterations < _MIN_SPLIT_FRACTION * len(steps):
+            head = split_loop(loop, steps[head_iterations], constants)
         block = head.body.block
         builder = OpBuilder(constants, block, loop.location, anchor=block.first_op)
-        iteration = builder.floordiv(builder.subtract(block.args[0], low), step)
+        iteration = builder.floordiv(builder.subtract(block.args[0], steps.start), steps.step)
         first_element = builder.add(start, builder.multiply(iteration, lines_per_iteration * line))
-        indices = [constants.index(0)] * len(memref_of(self.panel.result).get_shape())
-        indices[self.row_axis] = constants.index(self.distance)
         for n in range(lines_per_iteration):
-            indices[-1] = builder.value(builder.add(first_element, n * line))
-            builder.insert(PrefetchOp.create(operands=[self.panel.result, *indices], properties=L2_READ_HINTS))
+            element = builder.add(first_element, n * line)
+            builder.prefetch(self.panel.result, [*(0 for _ in shape[2:]), self.distance, element], L2_READ_HINTS)
 
 
 def find_next_panel(loop: scf.ForOp, read: vector.TransferReadOp, row_axis: int) -> NextPanel | None:
@@ -99,50 +80,63 @@ def find_next_panel(loop: scf.ForOp, read: vector.TransferReadOp, row_axis: int)
     None if several register tiles do not use the panel one after the other, as where the loop over panels is the innermost.
     """
     panel = read.source.owner
-    if not isinstance(panel, memref.SubviewOp) or constant_bounds(loop) is None:
+    if not isinstance(panel, memref.SubviewOp):
         return None
-    shape, strides = memref_of(panel.result).get_shape(), strides_of(panel.result)
-    panel_iterators = {i for offset in panel.offsets for i in _iterators_in(offset)}
-    tiles = list(_row_tiles(loop, panel, panel_iterators))
-    row_iterators = {i for t in tiles for i in _iterators_in(t.offset)}
-    enclosing = list(_enclosing_iterators(panel))
-    innermost = next((i for i, _ in enclosing if i in panel_iterators or i in row_iterators), None)
-    runs = list(_loops_between(loop, panel))
-    if (
-        DYNAMIC_INDEX in shape
-        or row_axis != len(shape) - 2
-        or strides != row_major(shape)
-        or innermost is None
-        or innermost in panel_iterators
-        or prod(t.count for t in tiles) < 2
-        or any(constant_bounds(run) is None for run in runs)
-    ):
+    shape = memref_of(panel.result).get_shape()
+    if DYNAMIC_INDEX in shape or row_axis != len(shape) - 2 or strides_of(panel.result) != row_major(shape):
         return None
-    iterator, step = next(((i, step) for i, step in enclosing if i in panel_iterators), (None, None))
-    if iterator is None or step is None:
+    panel_axes = list(_moving_axes(panel))
+    panel_iterators = {i for axis in panel_axes for i in axis.iterators}
+    tiles = [axis for axis in _axes_of_other_operand(loop, panel) if panel_iterators.isdisjoint(axis.iterators)]
+    enclosing = [i for op in _ancestors(panel) for i in _iterators_of(op)]
+    innermost = next((i for i in enclosing if i in panel_iterators or any(i in t.iterators for t in tiles)), None)
+    advancing = next((i for i in enclosing if i in panel_iterators), None)
+    distances = [axis.stride * axis.size for axis in panel_axes if advancing in axis.iterators]
+    outer_loops = [op for op in _ancestors(loop, panel.parent_op()) if isinstance(op, scf.ForOp)][::-1]
+    ranges = [constant_range(op) for op in outer_loops]
+    if innermost is advancing or len(distances) != 1 or distances[0] % shape[-1] or None in ranges:
         return None
-    distance = _distance(panel, {iterator: step})
-    if distance is None or distance % shape[-1]:
-        return None
-    return NextPanel(panel, row_axis, distance // shape[-1], prod(shape), tiles, runs)
+    tile_positions = [Position(t.offset, 0, t.size, -(-t.extent // t.size)) for t in tiles]
+    loop_positions = [
+        Position(op.body.block.args[0], r.start, r.step, len(r))
+        for op, r in zip(outer_loops, ranges, strict=True)
+        if r is not None
+    ]
+    has_several_tiles = prod(p.count for p in tile_positions) > 1
+    return NextPanel(panel, distances[0] // shape[-1], [*tile_positions, *loop_positions]) if has_several_tiles else None
 
 
-def _row_tiles(loop: scf.ForOp, panel: memref.SubviewOp, panel_iterators: set[BlockArgument]) -> Iterator[RowTiles]:
-    """Yield the tiles of the other operand of the contraction that share a panel."""
+class _MovingAxis(NamedTuple):
+    """An axis along which a view moves: its offset and size, and the extent and stride of the viewed buffer."""
+
+    offset: SSAValue
+    size: int
+    extent: int
+    stride: int
+
+    @property
+    def iterators(self) -> set[BlockArgument]:
+        """The loop iterators that the offset is computed from."""
+        return set(_iterators_in(self.offset))
+
+
+def _moving_axes(view: memref.SubviewOp) -> Iterator[_MovingAxis]:
+    """Yield the axes with dynamic offsets of a view, if sizes and strides are static."""
+    offsets = iter(view.offsets)
+    sizes, shape = view.static_sizes.iter_values(), memref_of(view.source).get_shape()
+    axes = zip(view.static_offsets.iter_values(), sizes, shape, strides_of(view.source), strict=True)
+    for offset, size, extent, stride in axes:
+        if offset == DYNAMIC_INDEX:
+            index = next(offsets)
+            if DYNAMIC_INDEX not in (size, extent) and isinstance(stride, int):
+                yield _MovingAxis(index, size, extent, stride)
+
+
+def _axes_of_other_operand(loop: scf.ForOp, panel: memref.SubviewOp) -> Iterator[_MovingAxis]:
+    """Yield the axes along which the contraction's other operand moves."""
     reads = (op.source.owner for op in loop.body.block.ops if isinstance(op, vector.TransferReadOp))
     operand = next((source for source in reads if isinstance(source, memref.SubviewOp) and source is not panel), None)
-    if operand is None:
-        return
-    dynamic_offsets = iter(operand.offsets)
-    shape = memref_of(operand.source).get_shape()
-    for offset, size, extent in zip(
-        operand.static_offsets.iter_values(), operand.static_sizes.iter_values(), shape, strict=True
-    ):
-        if offset != DYNAMIC_INDEX:
-            continue
-        value = next(dynamic_offsets)
-        if DYNAMIC_INDEX not in (size, extent) and not panel_iterators.intersection(_iterators_in(value)):
-            yield RowTiles(value, size, extent)
+    return iter(()) if operand is None else _moving_axes(operand)
 
 
 def _iterators_in(value: SSAValue) -> Iterator[BlockArgument]:
@@ -154,68 +148,19 @@ def _iterators_in(value: SSAValue) -> Iterator[BlockArgument]:
             yield from _iterators_in(operand)
 
 
-def _enclosing_iterators(op: Operation) -> Iterator[tuple[BlockArgument, int | None]]:
-    """Yield the iterators of the loops around an op, innermost first, and their steps if constant."""
-    outer = op.parent_op()
-    while outer is not None:
-        match outer:
-            case scf.ForOp():
-                yield outer.body.block.args[0], constant_integer(outer.step)
-            case scf.ParallelOp():
-                yield from reversed([*zip(outer.body.block.args, map(constant_integer, outer.step), strict=True)])
-            case _:
-                pass
-        outer = outer.parent_op()
+def _ancestors(op: Operation, end: Operation | None = None) -> Iterator[Operation]:
+    """Yield the ops around an op, innermost first, up to but not including `end`."""
+    while (parent := op.parent_op()) is not end and parent is not None:
+        yield parent
+        op = parent
 
 
-def _loops_between(loop: scf.ForOp, panel: memref.SubviewOp) -> Sequence[scf.ForOp]:
-    """Return the loops that contain the k loop but not the panel, outermost first."""
-    loops: list[scf.ForOp] = []
-    outer = loop.parent_op()
-    while outer is not None and outer is not panel.parent_op():
-        if isinstance(outer, scf.ForOp):
-            loops.insert(0, outer)
-        outer = outer.parent_op()
-    return loops
-
-
-def _distance(panel: memref.SubviewOp, advanced: Mapping[BlockArgument, int]) -> int | None:
-    """Return how far a view moves, in elements, if iterators advance from 0; None if that is unknown."""
-    distance = 0
-    dynamic_offsets = iter(panel.offsets)
-    for offset, stride in zip(panel.static_offsets.iter_values(), strides_of(panel.source), strict=True):
-        if offset == DYNAMIC_INDEX:
-            moved = _evaluate(next(dynamic_offsets), advanced)
-            if moved is None or not isinstance(stride, int):
-                return None
-            distance += moved * stride
-    return distance
-
-
-def _evaluate(value: SSAValue, iterators: Mapping[BlockArgument, int]) -> int | None:
-    """Return an index for these iterators; others are 0."""
-    if isinstance(value, BlockArgument):
-        return iterators.get(value, 0)
-    match value.owner:
-        case arith.AddiOp() | arith.MuliOp() | arith.DivUIOp() as op:
-            a, b = (_evaluate(v, iterators) for v in op.operands)
-            if a is None or b is None:
-                return None
-            return a + b if isinstance(op, arith.AddiOp) else a * b if isinstance(op, arith.MuliOp) else a // b
+def _iterators_of(op: Operation) -> Sequence[BlockArgument]:
+    """Return the iterators of a loop, the innermost first; none for other ops."""
+    match op:
+        case scf.ForOp():
+            return op.body.block.args[:1]
+        case scf.ParallelOp():
+            return op.body.block.args[::-1]
         case _:
-            return constant_integer(value)
-
-
-def _trip_count(loop: scf.ForOp) -> int:
-    low, high, step = constant_bounds(loop) or (0, 1, 1)
-    return -(-(high - low) // step)
-
-
-def _split(loop: scf.ForOp, middle: int, constants: ConstantPool) -> scf.ForOp:
-    """Split a loop at an index; return the first part. `loop` becomes the second one."""
-    assert loop.parent is not None
-    head = loop.clone()
-    head.operands = [head.lb, constants.index(middle), head.step, *loop.iter_args]
-    loop.parent.insert_op_before(head, loop)
-    loop.operands = [constants.index(middle), loop.ub, loop.step, *head.results]
-    return head
+            return ()

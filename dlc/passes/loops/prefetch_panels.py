@@ -8,10 +8,10 @@ from itertools import product
 from math import prod
 from typing import cast
 
-from dlc.cost_model import PrefetchCosts
+from dlc.cost_model import CostModel, PrefetchCosts
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.scalar import constant_integer
-from dlc.dialects.prefetch import L1_READ_HINTS, PrefetchOp
+from dlc.dialects.prefetch import L1_READ_HINTS
 from dlc.dialects.sizes import strides_of
 from dlc.ir import (
     DYNAMIC_INDEX,
@@ -28,7 +28,7 @@ from dlc.ir import (
 )
 from dlc.passes.base import KernelPass, TargetPass
 from dlc.passes.loops.next_panel import NextPanel, find_next_panel
-from dlc.passes.loops.static_loops import extent, num_accumulator_rows
+from dlc.passes.loops.static_loops import constant_range, num_accumulator_rows
 from dlc.passes.structured import ConstantPool, Index, OpBuilder
 from dlc.passes.types import memref_of, viewed_buffer
 
@@ -60,34 +60,109 @@ class PrefetchPanelsPass(TargetPass, KernelPass):
     name = "prefetch-panels"
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
-        constants, settings, costs = ConstantPool(kernel), self.target.costs.prefetch, self.target.costs
+        settings, constants = self.target.costs.prefetch, ConstantPool(kernel)
         if settings is None:
             return
-        for op in list(kernel.walk()):
-            if isinstance(op, scf.ForOp) and extent(op) >= settings.min_steps and num_accumulator_rows(op) >= settings.min_rows:
-                cache_bytes = costs.cache_ways * costs.way_bytes // 2
-                next_panels: dict[SSAValue, NextPanel | None] = {}
-                for read, axis in list(_panel_reads(op)):
-                    if _fits_nearest_cache(read.source, cache_bytes):
-                        continue
-                    if read.source not in next_panels:
-                        next_panels[read.source] = find_next_panel(op, read, axis) if settings.next_panel else None
-                    if next_panels[read.source] is None:
-                        _prefetch(op, read, axis, settings, constants)
-                for read in _accumulator_reads(op):
-                    if not _fits_nearest_cache(read.source, cache_bytes):
-                        _prefetch_accumulators(op, read, settings, constants)
-                for tile in list(_epilogue_tiles(op, costs.block_elements)):
-                    _prefetch_tile(op, tile, settings, constants)
-                for next_panel in filter(None, next_panels.values()):
-                    next_panel.prefetch_in(op, settings.line_bytes, constants)
+        for loop in list(kernel.walk()):
+            if isinstance(loop, scf.ForOp) and (steps := constant_range(loop)) is not None:
+                prefetcher = _LoopPrefetcher(loop, steps, self.target.costs, settings, constants)
+                if steps.stop - steps.start >= settings.min_steps and prefetcher.num_rows >= settings.min_rows:
+                    prefetcher.run()
 
 
-def _fits_nearest_cache(buffer: SSAValue, max_bytes: int) -> bool:
-    """Return whether a local buffer is small enough, in bytes, to stay in the nearest cache since it was written."""
-    root = viewed_buffer(buffer)
-    t = memref_of(root)
-    return isinstance(root.owner, memref.AllocaOp) and prod(t.get_shape()) * numpy_dtype(t.element_type).itemsize <= max_bytes
+class _LoopPrefetcher:
+    """Insert the prefetches of an innermost contraction loop, whose induction variable takes the values `steps`."""
+
+    def __init__(
+        self, loop: scf.ForOp, steps: range, costs: CostModel, settings: PrefetchCosts, constants: ConstantPool
+    ) -> None:
+        self.loop = loop
+        self.steps = steps
+        self.costs = costs
+        self.settings = settings
+        self.constants = constants
+        self.num_rows = num_accumulator_rows(loop)
+        assert loop.parent is not None
+        self.before_loop = OpBuilder(constants, loop.parent, loop.location, anchor=loop)
+
+    def run(self) -> None:
+        next_panels: dict[SSAValue, NextPanel | None] = {}
+        for read, axis in list(_panel_reads(self.loop)):
+            if self.fits_nearest_cache(read.source):
+                continue
+            if read.source not in next_panels:
+                next_panels[read.source] = find_next_panel(self.loop, read, axis) if self.settings.next_panel else None
+            if next_panels[read.source] is None:
+                self.prefetch_row(read, axis)
+        for read in _accumulator_reads(self.loop):
+            if not self.fits_nearest_cache(read.source):
+                self.prefetch_accumulators(read)
+        for tile in list(_epilogue_tiles(self.loop, self.costs.block_elements)):
+            self.prefetch_tile(tile)
+        for next_panel in filter(None, next_panels.values()):
+            next_panel.prefetch_in(self.loop, self.steps, self.settings.line_bytes, self.constants)
+
+    def fits_nearest_cache(self, buffer: SSAValue) -> bool:
+        """Return whether a local buffer is small enough to stay in the nearest cache since it was written."""
+        root = viewed_buffer(buffer)
+        t, max_bytes = memref_of(root), self.costs.cache_ways * self.costs.way_bytes // 2
+        is_local = isinstance(root.owner, memref.AllocaOp)
+        return is_local and prod(t.get_shape()) * numpy_dtype(t.element_type).itemsize <= max_bytes
+
+    def at_iteration_start(self) -> OpBuilder:
+        block = self.loop.body.block
+        return OpBuilder(self.constants, block, self.loop.location, anchor=block.first_op)
+
+    def line_starts(self, buffer: SSAValue, columns: int) -> range:
+        """Return the first element of each cache line of a row of `columns` elements."""
+        return range(0, columns, self.settings.line_bytes // numpy_dtype(memref_of(buffer).element_type).itemsize)
+
+    def prefetch_row(self, read: vector.TransferReadOp, axis: int) -> None:
+        """Prefetch the panel row that an iteration a few steps later reads."""
+        builder, indices = self.at_iteration_start(), list[Index](read.indices)
+        other_indices = [i for d, i in enumerate(read.indices) if d != axis]
+        # As early as possible: at the start of the iteration, or after the ops that compute the indices.
+        if any(isinstance(i.owner, Operation) and i.owner.parent is builder.block for i in other_indices):
+            builder = builder._replace(anchor=read)
+        induction, position = self.loop.body.block.args[0], read.indices[axis]
+        unrolled = 0 if position is induction else constant_integer(cast("Operation", position.owner).operands[1])
+        assert unrolled is not None
+        indices[axis] = builder.add(induction, self.settings.prefetch_distance + unrolled)
+        column = constant_integer(read.indices[-1])
+        for start in self.line_starts(read.source, read.result.type.get_shape()[-1]):
+            indices[-1] = builder.add(read.indices[-1] if column is None else column, start)
+            builder.prefetch(read.source, indices, L1_READ_HINTS)
+
+    def prefetch_accumulators(self, read: vector.TransferReadOp) -> None:
+        """Prefetch the next accumulator tile before the loop; each row starts in a cache line and may end in another."""
+        rows, columns = memref_of(read.source).get_shape()
+        for row in range(rows, 2 * rows):
+            for column in (*self.line_starts(read.source, columns), columns - 1):
+                self.before_loop.prefetch(read.source, [row, column], L1_READ_HINTS)
+
+    def prefetch_tile(self, tile: memref.SubviewOp) -> None:
+        """Prefetch the cache lines of a tile while its sums are computed: line ⌊i / ⌊iterations / lines⌋⌋ in iteration i.
+
+        Prefetching all of them before the first iteration would delay the panel rows, which come from a cache as well.
+        """
+        if tile in _following_ops(self.loop):
+            tile.detach()
+            self.before_loop.block.insert_op_before(tile, self.loop)
+        *rows, columns = memref_of(tile.result).get_shape()
+        line_starts = self.line_starts(tile.result, columns)
+        steps_per_line = (self.steps.stop - self.steps.start) // self.steps.step // (prod(rows) * len(line_starts))
+        if self.num_rows < self.settings.interleaved_rows or steps_per_line == 0:
+            for indices in product(*map(range, rows), line_starts):
+                self.before_loop.prefetch(tile.result, indices, L1_READ_HINTS)
+            return
+        builder, induction = self.at_iteration_start(), self.loop.body.block.args[0]
+        line = builder.floordiv(builder.subtract(induction, self.steps.start), self.steps.step * steps_per_line)
+        line_indices: list[Index] = []
+        for count in (len(line_starts), *reversed(rows[1:])):
+            line_indices.insert(0, builder.remainder(line, count))
+            line = builder.floordiv(line, count)
+        line_indices[-1] = builder.multiply(line_indices[-1], line_starts.step)
+        builder.prefetch(tile.result, [line, *line_indices] if rows else line_indices, L1_READ_HINTS)
 
 
 def _panel_reads(loop: scf.ForOp) -> Iterator[tuple[vector.TransferReadOp, int]]:
@@ -116,30 +191,6 @@ def _is_iteration_index(value: SSAValue, induction: SSAValue) -> bool:
     return value is induction
 
 
-def _prefetch(
-    loop: scf.ForOp, read: vector.TransferReadOp, axis: int, settings: PrefetchCosts, constants: ConstantPool
-) -> None:
-    block = loop.body.block
-    position = read.indices[axis]
-    other_indices = [i for d, i in enumerate(read.indices) if d != axis]
-    # As early as possible: at the start of the iteration, or after the ops that compute the indices.
-    is_computed_in_loop = any(isinstance(i.owner, Operation) and i.owner.parent is block for i in other_indices)
-    anchor: Operation | None = read if is_computed_in_loop else block.first_op
-    assert anchor is not None
-    builder = OpBuilder(constants, block, read.location, anchor=anchor)
-    unrolled = 0 if position is block.args[0] else constant_integer(cast("Operation", position.owner).operands[1])
-    assert unrolled is not None
-    prefetch_row = builder.value(builder.add(block.args[0], settings.prefetch_distance + unrolled))
-    row = read.result.type.get_shape()[-1]
-    element = memref_of(read.source).element_type
-    step = settings.line_bytes // numpy_dtype(element).itemsize
-    column: Index = read.indices[-1] if (constant_column := constant_integer(read.indices[-1])) is None else constant_column
-    for start in range(0, row, step):
-        indices = [prefetch_row if d == axis else i for d, i in enumerate(read.indices)]
-        indices[-1] = builder.value(builder.add(column, start))
-        builder.insert(PrefetchOp.create(operands=[read.source, *indices], properties=L1_READ_HINTS))
-
-
 def _accumulator_reads(loop: scf.ForOp) -> Iterator[vector.TransferReadOp]:
     """Yield the reads of initial accumulator tiles, if the surrounding loop advances down the rows by one tile."""
     outer_loop = loop.parent_op()
@@ -158,20 +209,6 @@ def _accumulator_reads(loop: scf.ForOp) -> Iterator[vector.TransferReadOp]:
             and constant_integer(outer_loop.step) == shape[0] == read.result.type.get_shape()[0]
         ):
             yield read
-
-
-def _prefetch_accumulators(
-    loop: scf.ForOp, read: vector.TransferReadOp, settings: PrefetchCosts, constants: ConstantPool
-) -> None:
-    """Prefetch the next accumulator tile while this one is computed; each row starts in a cache line and may end in another."""
-    assert loop.parent is not None
-    builder = OpBuilder(constants, loop.parent, read.location, anchor=loop)
-    rows, columns = memref_of(read.source).get_shape()
-    step = settings.line_bytes // numpy_dtype(memref_of(read.source).element_type).itemsize
-    for row in range(rows, 2 * rows):
-        for column in (*range(0, columns, step), columns - 1):
-            indices = [builder.value(row), builder.value(column)]
-            builder.insert(PrefetchOp.create(operands=[read.source, *indices], properties=L1_READ_HINTS))
 
 
 def _epilogue_tiles(loop: scf.ForOp, min_result_elements: int) -> Iterator[memref.SubviewOp]:
@@ -200,35 +237,3 @@ def _following_ops(op: Operation) -> Iterator[Operation]:
     while (next_op := op.next_op) is not None:
         yield next_op
         op = next_op
-
-
-def _prefetch_tile(loop: scf.ForOp, tile: memref.SubviewOp, settings: PrefetchCosts, constants: ConstantPool) -> None:
-    """Prefetch the cache lines of a tile while its sums are computed: line ⌊i / ⌊iterations / lines⌋⌋ in iteration i.
-
-    Prefetching all of them before the first iteration would delay the panel rows, which come from a cache as well.
-    """
-    assert loop.parent is not None
-    if tile in _following_ops(loop):
-        tile.detach()
-        loop.parent.insert_op_before(tile, loop)
-    *rows, columns = memref_of(tile.result).get_shape()
-    step = settings.line_bytes // numpy_dtype(memref_of(tile.result).element_type).itemsize
-    lines_per_row = -(-columns // step)
-    lines, low, stride = prod(rows) * lines_per_row, constant_integer(loop.lb), constant_integer(loop.step)
-    steps_per_line = 0 if low is None or stride is None else extent(loop) // stride // lines
-    if num_accumulator_rows(loop) < settings.interleaved_rows or low is None or stride is None or steps_per_line == 0:
-        builder = OpBuilder(constants, loop.parent, tile.location, anchor=loop)
-        for indices in product(*map(range, rows), range(0, columns, step)):
-            builder.insert(PrefetchOp.create(operands=[tile.result, *map(builder.value, indices)], properties=L1_READ_HINTS))
-        return
-    first: Operation | None = loop.body.block.first_op
-    assert first is not None
-    builder = OpBuilder(constants, loop.body.block, tile.location, anchor=first)
-    line = builder.floordiv(builder.subtract(loop.body.block.args[0], low), stride * steps_per_line)
-    line_indices: list[Index] = [builder.multiply(builder.remainder(line, lines_per_row), step)]
-    line = builder.floordiv(line, lines_per_row)
-    for size in reversed(rows[1:]):
-        line_indices.insert(0, builder.remainder(line, size))
-        line = builder.floordiv(line, size)
-    line_indices = [line, *line_indices] if rows else line_indices
-    builder.insert(PrefetchOp.create(operands=[tile.result, *map(builder.value, line_indices)], properties=L1_READ_HINTS))

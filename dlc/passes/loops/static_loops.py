@@ -1,4 +1,4 @@
-"""Facts about `scf.for` loops with constant bounds."""
+"""Facts about `scf.for` loops with constant bounds, and their splitting."""
 
 from __future__ import annotations
 
@@ -8,18 +8,23 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.scalar import constant_integer
 from dlc.ir import VectorType, scf
 from dlc.passes.loops.formula import element_of
+from dlc.passes.structured import ConstantPool
 
 
-def constant_bounds(loop: scf.ForOp) -> tuple[int, int, int] | None:
-    """Return lower bound, upper bound and step of a loop if all are constant, else None."""
+def constant_range(loop: scf.ForOp) -> range | None:
+    """Return the values of the induction variable of a loop with constant bounds and step; None for other loops."""
     low, high, step = map(constant_integer, (loop.lb, loop.ub, loop.step))
-    return None if low is None or high is None or step is None else (low, high, step)
+    return None if low is None or high is None or step is None else range(low, high, step)
 
 
-def extent(loop: scf.ForOp) -> int:
-    """Return the difference of the bounds of a loop; 0 if they are not constant."""
-    low, high = constant_integer(loop.lb), constant_integer(loop.ub)
-    return high - low if low is not None and high is not None else 0
+def split_loop(loop: scf.ForOp, middle: int, constants: ConstantPool) -> scf.ForOp:
+    """Split a loop at an index; return the first part. `loop` becomes the second one."""
+    assert loop.parent is not None
+    head = loop.clone()
+    head.operands = [head.lb, constants.index(middle), head.step, *loop.iter_args]
+    loop.parent.insert_op_before(head, loop)
+    loop.operands = [constants.index(middle), loop.ub, loop.step, *head.results]
+    return head
 
 
 def num_accumulator_rows(loop: scf.ForOp) -> int:

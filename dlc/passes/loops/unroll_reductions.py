@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dlc.ir import Context, IntegerType, Operation, SSAValue, VectorType, func, scf
 from dlc.passes.base import KernelPass, TargetPass
-from dlc.passes.loops.static_loops import accumulator_bytes, constant_bounds, num_accumulator_rows
+from dlc.passes.loops.static_loops import accumulator_bytes, constant_range, num_accumulator_rows, split_loop
 from dlc.passes.structured import ConstantPool, OpBuilder
 
 # Registers that accumulators must leave free. In an unrolled loop LLVM adds to the register of an operand, so that accumulators
@@ -56,23 +56,13 @@ def _accumulates_integers(loop: scf.ForOp) -> bool:
 
 
 def _unroll(loop: scf.ForOp, factor: int, min_steps: int, constants: ConstantPool) -> None:
-    bounds = constant_bounds(loop)
-    if bounds is None or loop.parent is None:
+    steps = constant_range(loop)
+    if steps is None or len(steps) < max(min_steps, 2 * factor):
         return
-    low, high, step = bounds
-    steps = -(-(high - low) // step)
-    if steps < max(min_steps, 2 * factor):
-        return
-    end = low + steps // factor * factor * step
-    if end < high:
-        remainder = loop.clone()
-        loop.parent.insert_op_after(remainder, loop)
-        for old, new in zip(loop.results, remainder.results, strict=True):
-            old.replace_all_uses_with(new)
-        remainder.operands = [constants.index(end), remainder.ub, remainder.step, *loop.results]
-        loop.operands[1] = constants.index(end)
-    loop.operands[2] = constants.index(step * factor)
-    _repeat_body(loop, factor, step, constants)
+    if remainder := len(steps) % factor:
+        loop = split_loop(loop, steps[-remainder], constants)
+    loop.operands[2] = constants.index(steps.step * factor)
+    _repeat_body(loop, factor, steps.step, constants)
 
 
 def _repeat_body(loop: scf.ForOp, factor: int, step: int, constants: ConstantPool) -> None:

@@ -13,7 +13,7 @@ from dlc.dialects.registry import make_context
 from dlc.ir import ModuleOp, parse_module, scf
 from dlc.passes.base import kernels_of
 from dlc.passes.loops.forward_stores import ForwardStoresPass
-from dlc.passes.loops.static_loops import constant_bounds
+from dlc.passes.loops.static_loops import constant_range
 from dlc.passes.loops.unroll_reductions import UnrollReductionsPass
 from dlc.passes.loops.vectorize import VectorizePass
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
@@ -35,8 +35,8 @@ def unrolled(text: str, **settings: int) -> ModuleOp:
     return module
 
 
-def accumulating_loops(module: ModuleOp) -> list[tuple[int, int, int] | None]:
-    return [constant_bounds(op) for op in module.walk() if isinstance(op, scf.ForOp) and op.results]
+def accumulating_loops(module: ModuleOp) -> list[range | None]:
+    return [constant_range(op) for op in module.walk() if isinstance(op, scf.ForOp) and op.results]
 
 
 def product_of(module: ModuleOp, depth: int) -> np.ndarray:
@@ -55,14 +55,14 @@ def test_the_rest_of_the_iterations_is_a_loop_of_its_own_and_results_are_the_sam
     text = KERNELS["matmul"].replace("x24x", f"x{depth}x").replace("13x24", f"13x{depth}")
     module = unrolled(text, factor=factor, min_steps=1, min_rows=1)
     end = depth // factor * factor
-    expected = {(0, end, factor), (end, depth, 1)} if end < depth else {(0, end, factor)}
+    expected = {range(0, end, factor), range(end, depth)} if end < depth else {range(0, end, factor)}
     assert set(accumulating_loops(module)) == expected
     np.testing.assert_array_equal(product_of(module, depth), product_of(unrolled(text, min_steps=1000), depth))
 
 
 def test_short_loops_are_not_unrolled() -> None:
-    assert set(accumulating_loops(unrolled(KERNELS["matmul"], min_steps=25))) == {(0, 24, 1)}
-    assert set(accumulating_loops(unrolled(KERNELS["matmul"], factor=13, min_steps=1))) == {(0, 24, 1)}
+    assert set(accumulating_loops(unrolled(KERNELS["matmul"], min_steps=25))) == {range(24)}
+    assert set(accumulating_loops(unrolled(KERNELS["matmul"], factor=13, min_steps=1))) == {range(24)}
 
 
 def test_zen_4_does_not_unroll() -> None:

@@ -7,7 +7,7 @@ from math import prod
 
 from dlc.arrays import ALIGNMENT_BYTES
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dialects.prefetch import L2_READ_HINTS, PrefetchOp
+from dlc.dialects.prefetch import L2_READ_HINTS
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile
@@ -55,8 +55,7 @@ class NextBlockPrefetcher:
             coordinates = self.step_coordinates(builder, builder.add(first, n), block)
             for d, i in zip(dims, position, strict=True):
                 coordinates[d] = builder.add(tile[d].offset, i + (d == self.advancing_dim))
-            indices = [builder.value(coordinates[d]) for d in self.axes]
-            builder.insert(PrefetchOp.create(operands=[self.source, *indices], properties=L2_READ_HINTS))
+            builder.prefetch(self.source, [coordinates[d] for d in self.axes], L2_READ_HINTS)
 
     def step_coordinates(self, builder: OpBuilder, n: Index, block: Tile) -> dict[int, Index]:
         """Return the coordinates of k iteration n of the next block along the reduced dimensions."""
