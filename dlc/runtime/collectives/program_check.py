@@ -29,7 +29,7 @@ def require_equal_programs(transport: Transport, options: str, module: str) -> N
     """
     mesh = f"mesh {transport.mesh}"
     text = "\n".join([mesh, *options.splitlines(), *module.splitlines()])
-    digests = transport.exchange(hashlib.sha256(text.encode()).digest(), "check of programs")
+    digests = transport.exchange(hashlib.sha256(text.encode()).digest(), "the check before the first call of a program")
     if len(set(digests)) == 1:
         return
     ranks_by_digest: dict[bytes, list[int]] = defaultdict(list)
