@@ -49,6 +49,7 @@ from dlc.passes.fusion.share_literals import ShareLiteralsPass
 from dlc.passes.fusion.update_in_place import UpdateInPlacePass
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.form_sections import FormSectionsPass
+from dlc.passes.host.overlap_collectives import OverlapCollectivesPass
 from dlc.passes.host.plan_arena import PlanArenaPass
 from dlc.passes.linalg.fuse_generics import FuseGenericsPass
 from dlc.passes.linalg.library_kernels import tracer_tables
@@ -219,7 +220,7 @@ def host_stage(target: Target, inter_op: str = "auto") -> Stage:
     no sections.
     """
     mode = "off" if is_opencl(target.name) and inter_op == "auto" else inter_op
-    passes = BufferizeHostPass(), FormSectionsPass(target, mode), PlanArenaPass(target.alignment)
+    passes = BufferizeHostPass(), FormSectionsPass(target, mode), OverlapCollectivesPass(), PlanArenaPass(target.alignment)
     return Stage("host", passes, frozenset({"builtin", "func", "host", "memref"}))
 
 

@@ -483,7 +483,7 @@ static int dlc__check_records(const dlc__image *image)
     return n >= 2 && words[n - 2] == 0;
 }
 
-enum { DLC__ALL_REDUCE, DLC__REDUCE_SCATTER, DLC__ALL_GATHER, DLC__ALL_TO_ALL, DLC__PERMUTE, DLC__AXIS_INDEX };
+enum { DLC__ALL_REDUCE, DLC__REDUCE_SCATTER, DLC__ALL_GATHER, DLC__ALL_TO_ALL, DLC__PERMUTE, DLC__AXIS_INDEX, DLC__WAIT, DLC__PROGRESS };
 enum { DLC__MAX_RANKS = 1 << 24 };
 
 /* Returns whether the tables of a mesh and of collectives are valid. */
@@ -508,7 +508,7 @@ static int dlc__check_mesh(const dlc__image *image)
     const dlc__collective *c = (const dlc__collective *)dlc__at(image, image->collectives);
     for (int64_t i = 0; i < image->collective_count; i++, c++) {
         int64_t count = 1;
-        if (c->kind < 0 || c->kind > DLC__AXIS_INDEX || c->combine < DLC_SUM || c->combine > DLC_MIN || c->bytes < 0
+        if (c->kind < 0 || c->kind > DLC__PROGRESS || c->combine < DLC_SUM || c->combine > DLC_MIN || c->bytes < 0
             || c->result_bytes < 0 || !dlc__is_text(image, c->label) || c->first < 0 || c->axis_count < 0 || c->pair_count < 0
             || c->first > n || c->axis_count > n - c->first || c->pair_count > (n - c->first - c->axis_count) / 2) return 0;
         for (int64_t k = 0; k < c->axis_count; k++) {
@@ -1020,7 +1020,8 @@ static int dlc__run_collective(const void *operand, void *result, const dlc__ran
     case DLC__PERMUTE:
         if (c->source < 0) memset(result, 0, (size_t)row->bytes);
         return f->permute(f->user, group, operand, result, row->bytes, c->target, c->source);
-    default: memcpy(result, &position, 8); return 0;
+    case DLC__AXIS_INDEX: memcpy(result, &position, 8); return 0;
+    default: return 0; /* the functions return when a collective is complete */
     }
 }
 

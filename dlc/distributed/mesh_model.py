@@ -15,7 +15,7 @@ from dlc.errors import UnsupportedError
 from dlc.instrument.report import Progress
 from dlc.options import Options
 from dlc.runtime.collectives.mesh import Mesh
-from dlc.runtime.collectives.native_calls import COLLECTIVES
+from dlc.runtime.collectives.native_calls import EXCHANGES
 from dlc.runtime.collectives.program_check import compared_options
 from dlc.runtime.collectives.start import transport_of
 from dlc.runtime.cpu.artifact import Artifact
@@ -77,7 +77,7 @@ def _collectives_of(model: Model) -> list[str]:
     if not isinstance(artifact, Artifact | DeviceArtifact):
         return []
     calls = [call for call, _ in walk(artifact.host.instructions) if isinstance(call, PythonCall)]
-    return [str(call.settings["label"]) for call in calls if call.op in COLLECTIVES - {"axis_index"}]
+    return [str(call.settings["label"]) for call in calls if call.op in EXCHANGES]
 
 
 def _program_of_rank(sharded: ShardedProgram) -> Program:

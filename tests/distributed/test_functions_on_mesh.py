@@ -13,6 +13,7 @@ import dlc.numpy as dnp
 from dlc import P
 from dlc.errors import ModelError
 from dlc.runtime.collectives.transport import Transport
+from dlc.runtime.program.host_program import PythonCall
 from dlc.testing.sample import F32, values
 
 
@@ -60,13 +61,14 @@ def test_arrays_saved_by_one_mesh_and_loaded_by_another(transport: Transport, tm
 def test_split_constants(transport: Transport) -> None:
     """Each rank stores its parts of split constants, packed for its kernels."""
     mesh, x, up, down = transport.mesh, values(F32, 8, 6), values(F32, 6, 16, seed=1), values(F32, 16, 6, seed=2)
-    on_mesh = dlc.jit(mesh=mesh, out_shardings=P())(lambda x: dnp.tanh(x @ dlc.shard(up, P(None, tuple(mesh.sizes)))) @ down)
+    on_mesh = dlc.jit(mesh=mesh, out_shardings=P())(lambda x: dnp.tanh(x @ dlc.shard(up, P(None, "data"))) @ down)
     np.testing.assert_allclose(on_mesh(x), np.tanh(x @ up) @ down, rtol=1e-4, atol=1e-5)
     lowered = on_mesh.lower(x)
     stored = lowered.compile().program.model.artifact.weights.values()
-    assert sum(w.nbytes for w in stored) == (up.nbytes + down.nbytes) // mesh.size
-    assert f"{(up.nbytes + down.nbytes) // mesh.size} of {up.nbytes + down.nbytes} bytes of constants" in lowered.as_text(
-        "sharding"
+    assert sum(w.nbytes for w in stored) == (up.nbytes + down.nbytes) // mesh.sizes["data"]
+    assert (
+        f"{(up.nbytes + down.nbytes) // mesh.sizes['data']} of {up.nbytes + down.nbytes} bytes of constants"
+        in lowered.as_text("sharding")
     )
 
 
@@ -86,3 +88,21 @@ def test_saved_functions(transport: Transport, tmp_path: Path) -> None:
     others = transport.exchange((tmp_path / "own.dlc").read_bytes(), "files")
     with pytest.raises(ModelError, match=r"it has constants of rank \d; rank \d loads the file that it saved"):
         dlc.load(others[transport.rank - 1])
+
+
+def test_overlapped_collectives(transport: Transport) -> None:
+    """The sum of one layer's gradient is pending while the next gradient is computed."""
+    x, layers = values(F32, 512, 1024), [values(F32, 1024, 1024, seed=k, scale=0.03) for k in (1, 2)]
+
+    def step(layers: Any, x: Any) -> Any:
+        gradients = dlc.grad(lambda layers: dnp.sum(dnp.tanh(dnp.tanh(x @ layers[0]) @ layers[1]) ** 2))(layers)
+        return [w - 1e-3 * gradient for w, gradient in zip(layers, gradients, strict=True)]
+
+    on_mesh = dlc.jit(mesh=transport.mesh, in_shardings=(P(), P("data")), out_shardings=P(), num_threads=1)(step)
+    instructions = on_mesh.lower(layers, x).compile().program.model.artifact.host.instructions
+    names = [i.op if isinstance(i, PythonCall) else "launch" for i in instructions]
+    assert names.count("wait") >= 1 and "launch" in names[names.index("all_reduce") : names.index("wait")]
+    expected = dlc.jit(step, num_threads=1)(layers, x)
+    for _ in range(3):
+        for got, want in zip(on_mesh(layers, x), expected, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)

@@ -169,7 +169,11 @@ def _decomposition_error(
             total = np.abs(widen(operands[0].array)).sum((-2, -1), keepdims=True)
             steps = 1 + np.log2(number(op.length))
             error = error + np.where(np.isfinite(total), steps * epsilon_of(arrays[0].dtype) * total, 0)
-        if isinstance(op, dl.ScatterElementsOp | dl.ScatterNdOp) and op.combination in ("add", "mul"):
+        if (
+            isinstance(op, dl.ScatterElementsOp | dl.ScatterNdOp)
+            and op.combination in ("add", "mul")
+            and is_float(arrays[0].dtype)
+        ):
             error = error + reordering_error(op, operands)
         return [np.where(differs, np.inf, error)]
     return errors

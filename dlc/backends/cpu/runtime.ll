@@ -633,6 +633,12 @@ define i32 @dlc_store_index(i64 %operand, ptr %result, i64 %index) {
   ret i32 0
 }
 
+; A function for a %Collective: completes or tests a nonblocking collective by a function of MPI.
+define i32 @dlc_complete(i64 %operand, i64 %result, ptr %function, ptr %request, i64 %first, i64 %second) {
+  %error = call i32 %function(ptr %request, i64 %first, i64 %second)
+  ret i32 %error
+}
+
 ; Interprets bytecode from %records on. Returns the code of the stop record that ends execution; or, after %limit launches and
 ; loop back-edges, the address of the next record. If `pool` is null, this thread runs everything.
 define i64 @dlc_execute(ptr %records, i64 %limit, ptr %slots, ptr %pool) {

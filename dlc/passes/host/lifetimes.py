@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from dlc.dialects import host
 from dlc.dialects.dl.programs.size_ranges import representative
 from dlc.dialects.entry import buffer_bytes
-from dlc.ir import Block, Operation, SSAValue, memref
+from dlc.ir import Block, IntegerAttr, Operation, SSAValue, memref
 from dlc.passes.host.arena import Lifetime
 from dlc.shapes.ranges import SizeRange
 
@@ -98,3 +98,17 @@ def aliases(op: Operation, operand: int) -> list[SSAValue]:
             return [loop.blocks[0].args[operand - num_conditions], loop.results[operand - num_conditions]]
         case _:
             return []
+
+
+def written_buffers(op: Operation) -> Sequence[SSAValue]:
+    """Return the buffers that one op writes; without knowledge, all that it accesses."""
+    match op:
+        case host.LaunchOp():
+            count = op.attributes.get(host.NUM_OUTPUTS)
+            return op.operands[-count.value.data :] if isinstance(count, IntegerAttr) else op.operands
+        case memref.CopyOp():
+            return [op.destination]
+        case host.ComputeOp():
+            return op.result_buffers
+        case _:
+            return op.operands

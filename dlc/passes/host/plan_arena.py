@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from dlc.arrays import ALIGNMENT_BYTES
 from dlc.dialects import host
+from dlc.dialects.dl.distributed.collectives import NONBLOCKING
 from dlc.dialects.dl.programs.size_ranges import size_ranges
 from dlc.dialects.entry import buffer_bytes, entry_of
 from dlc.errors import CompileError
-from dlc.ir import Context, IntegerAttr, ModuleOp, ModulePass, Operation, SSAValue, erase_op, i64, memref
+from dlc.ir import Block, Context, IntegerAttr, ModuleOp, ModulePass, Operation, SSAValue, erase_op, i64, memref
 from dlc.passes.host.arena import Lifetime, assign_offsets, assign_slots
-from dlc.passes.host.lifetimes import OpOrder
+from dlc.passes.host.lifetimes import OpOrder, written_buffers
 from dlc.shapes.dims import Dim
 from dlc.shapes.ranges import SizeRange
 
@@ -59,6 +62,12 @@ class PlanArenaPass(ModulePass):
         for parallel in order.span:
             if isinstance(parallel, host.ParallelOp):
                 require_disjoint_sections(parallel)
+        for block in {o.parent for o in order.span if isinstance(o, host.ComputeOp) and o.function.data == "wait"}:
+            assert block is not None
+            require_undisturbed_collectives(block)
+        for launch in order.span:
+            for name in (host.FLOPS, host.NUM_OUTPUTS):
+                launch.attributes.pop(name, None)
 
     def _offsets(
         self, order: OpOrder, buffers: Sequence[memref.AllocOp], ranges: Mapping[str, SizeRange]
@@ -112,6 +121,38 @@ def require_disjoint_sections(parallel: host.ParallelOp) -> None:
             seen.setdefault(value, (number, span))
 
 
+def require_undisturbed_collectives(block: Block) -> None:
+    """Prove that no op accesses the result of a collective between its start and its wait, or writes its operand.
+
+    `overlap-collectives` places the waits, and lifetimes include them. Raises CompileError otherwise: a bug of dlc.
+    """
+    pending: dict[int, tuple[list[_Span], list[_Span]]] = {}
+    for op in block.ops:
+        request = json.loads(op.settings.data).get("request") if isinstance(op, host.ComputeOp) else None
+        if isinstance(op, host.ComputeOp) and op.function.data == "wait":
+            del pending[request]
+        if isinstance(op, _MEMORY_OPS):
+            continue
+        accessed, written = (
+            [_span(_root(value)) for inner in op.walk() for value in values(inner)]
+            for values in (lambda o: o.operands, written_buffers)
+        )
+        if any(_conflict(accessed, written, *spans) for spans in pending.values()):
+            raise CompileError(f"{op.location}: {op.name} accesses the memory of a collective that has started")
+        if isinstance(op, host.ComputeOp) and op.function.data in NONBLOCKING and request is not None:
+            pending[request] = accessed, written
+    if pending:
+        raise CompileError(f"{len(pending)} collectives without a wait")
+
+
+def _conflict(
+    accessed: Sequence[_Span], written: Sequence[_Span], others: Sequence[_Span], written_others: Sequence[_Span]
+) -> bool:
+    pairs = (*product(written, others), *product(accessed, written_others))
+    return any(_overlap(a, b) for a, b in pairs)
+
+
+_MEMORY_OPS = host.ArenaOp | host.BufferOp | host.WeightOp | host.ViewOp | memref.ReinterpretCastOp
 # A buffer's memory: its slot and byte range; the whole slot for a region.
 _Span = tuple[object, int, int]
 

@@ -125,15 +125,19 @@ class MpiProcesses:
             self._labels.append(label)
         return number
 
+    def raise_stored_error(self, label: str) -> None:
+        """Raise DlcError if native code has stored an error."""
+        if error := int(self.state[_ERROR]):
+            self.state[_ERROR] = 0
+            raise DlcError(f"{label}: {self.mpi.Get_error_string(error)}")
+
     def call(self, group: _Group, label: str, method: Callable[..., Any], *arguments: Any) -> Any:
         """Call a method of a communicator of the group, and record it for the monitor.
 
         Raises DlcError if MPI reports an error, or native code has stored one.
         """
+        self.raise_stored_error(label)
         state = self.state
-        if error := int(state[_ERROR]):
-            state[_ERROR] = 0
-            raise DlcError(f"{label}: {self.mpi.Get_error_string(error)}")
         group.words[1] += 1
         state[_LABEL] = self.label_number(label)
         state[_GROUP] = group.words[0]
@@ -163,13 +167,21 @@ class MpiTransport(Transport):
     def record_call(self, label: str) -> None:
         self._processes.history.record(label)
 
-    def native_call(self, call: CollectiveCall) -> NativeCall | None:
+    def raise_stored_error(self, label: str) -> None:
+        self._processes.raise_stored_error(label)
+
+    def completion(self, call: CollectiveCall, request: int) -> tuple[int, ...]:
+        return self._processes.functions.completion(call.op, request)
+
+    def native_call(self, call: CollectiveCall, request: int) -> NativeCall | None:
         processes, label, functions = self._processes, str(call.settings["label"]), self._processes.functions
         group = self._group(call.axes, label)
         function_and_arguments = mpi_call(functions, group.communicator, self.group(call.axes), call)
         if function_and_arguments is None:
             return None
         name, result_index, arguments = function_and_arguments
+        if "request" in call.settings:
+            name, arguments = f"MPI_I{name.removeprefix('MPI_').lower()}", (*arguments, request)
         state, words = address_of(processes.state), address_of(group.words)
         return NativeCall(functions.address(name), state, words, processes.label_number(label), result_index, arguments)
 

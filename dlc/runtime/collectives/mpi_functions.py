@@ -70,6 +70,13 @@ class MpiFunctions:
         byte, tag, status = self.value(self._mpi.BYTE), 0, address_of(self._status)
         return 0, byte_count, byte, target, tag, 0, byte_count, byte, source, tag, self.value(communicator), status
 
+    def completion(self, op: str, request: int) -> tuple[int, ...]:
+        """Return MPI_Wait or MPI_Test and its arguments; the request is stored at the address `request`, the flag after it."""
+        status = address_of(self._status)
+        if op == "wait":
+            return self.address("MPI_Wait"), request, status, 0
+        return self.address("MPI_Test"), request, request + 8, status
+
     def null_rank(self) -> int:
         """Return MPI_PROC_NULL, the rank that sends and receives nothing."""
         return self._mpi.PROC_NULL

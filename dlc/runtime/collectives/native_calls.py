@@ -14,26 +14,46 @@ from numpy.typing import NDArray
 from dlc.arrays import address_of
 from dlc.runtime.collectives.transport import CollectiveCall, NativeCall, Transport
 
-COLLECTIVES = frozenset({"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "permute", "axis_index"})
+# Calls that complete or test a collective that has started; the setting `request` identifies it.
+COMPLETIONS = frozenset({"wait", "progress"})
+EXCHANGES = frozenset({"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "permute"})
+COLLECTIVES = EXCHANGES | COMPLETIONS | {"axis_index"}
 _ARGUMENT_COUNT = 12
-COLLECTIVE_BYTES = 8 * (5 + _ARGUMENT_COUNT)
+_HEADER_WORDS = 5
+COLLECTIVE_BYTES = 8 * (_HEADER_WORDS + _ARGUMENT_COUNT)
+# Arguments that no function has store the request of a nonblocking collective, and the flag that states whether it is complete.
+_REQUEST_ARGUMENT = 10
 # The state and the group of calls that the monitor does not report.
 _UNREPORTED_STATE, _UNREPORTED_GROUP = np.zeros(3, np.int64), np.zeros(2, np.int64)
+_UNREPORTED = address_of(_UNREPORTED_STATE), address_of(_UNREPORTED_GROUP), 0
 
 
-def native_calls(transport: Transport, calls: Sequence[CollectiveCall], store_index: int) -> NDArray[np.int64]:
-    """Return the table of a program's collectives on a rank; `store_index` is the address of `dlc_store_index`.
+def native_calls(transport: Transport, calls: Sequence[CollectiveCall], store_index: int, complete: int) -> NDArray[np.int64]:
+    """Return the table of a program's collectives on a rank.
 
-    The first call of a program on a mesh must be made by all ranks, since it creates groups.
+    `store_index` and `complete` are the addresses of `dlc_store_index` and `dlc_complete`. All ranks call this: it creates
+    groups.
     """
     table = np.zeros((len(calls), COLLECTIVE_BYTES // 8), np.int64)
+    started: dict[int, tuple[NativeCall | None, int]] = {}
     for entry, call in zip(table, calls, strict=True):
+        request = address_of(entry) + 8 * (_HEADER_WORDS + _REQUEST_ARGUMENT)
         if call.op == "axis_index":
-            arguments = 0, 0, transport.group(call.axes).position
-            native = NativeCall(store_index, address_of(_UNREPORTED_STATE), address_of(_UNREPORTED_GROUP), 0, 1, arguments)
+            native = NativeCall(store_index, *_UNREPORTED, 1, (0, 0, transport.group(call.axes).position))
+        elif call.op in COMPLETIONS:
+            start, its_request = started[call.settings["request"]]
+            native = None if start is None else _completion(transport, call, start, its_request, complete)
         else:
-            native = transport.native_call(call)
+            native = transport.native_call(call, request)
+            if "request" in call.settings:
+                started[call.settings["request"]] = native, request
         if native is not None:
             words = native.function, native.state, native.group, native.label, native.result_index, *native.arguments
             entry[: len(words)] = words
     return table
+
+
+def _completion(transport: Transport, call: CollectiveCall, start: NativeCall, request: int, complete: int) -> NativeCall:
+    """Return the call that waits for a collective, which the monitor reports, or makes progress on it."""
+    reported = (start.state, start.group, start.label) if call.op == "wait" else _UNREPORTED
+    return NativeCall(complete, *reported, 1, (0, 0, *transport.completion(call, request)))

@@ -8,7 +8,9 @@ from dlc.runtime.collectives.shards import collect_shards, shard_of
 from dlc.runtime.collectives.transport import Array, Combinator, current_transport
 
 
-def all_reduce(x: Array, *, axes: str, group_size: int, combine: Combinator, label: str) -> tuple[Array]:
+def all_reduce(
+    x: Array, *, axes: str, group_size: int, combine: Combinator, label: str, request: int | None = None
+) -> tuple[Array]:
     """`dl.all_reduce`."""
     if group_size == 1:
         return (x,)
@@ -16,7 +18,9 @@ def all_reduce(x: Array, *, axes: str, group_size: int, combine: Combinator, lab
     return (total.astype(x.dtype, copy=False),)
 
 
-def reduce_scatter(x: Array, *, axes: str, group_size: int, axis: int, combine: Combinator, label: str) -> tuple[Array]:
+def reduce_scatter(
+    x: Array, *, axes: str, group_size: int, axis: int, combine: Combinator, label: str, request: int | None = None
+) -> tuple[Array]:
     """`dl.reduce_scatter`."""
     if group_size == 1:
         return (x,)
@@ -24,18 +28,31 @@ def reduce_scatter(x: Array, *, axes: str, group_size: int, axis: int, combine: 
     return (total.astype(x.dtype, copy=False),)
 
 
-def all_gather(x: Array, *, axes: str, group_size: int, axis: int, label: str) -> tuple[Array]:
+def all_gather(x: Array, *, axes: str, group_size: int, axis: int, label: str, request: int | None = None) -> tuple[Array]:
     """`dl.all_gather`."""
     if group_size == 1:
         return (x,)
     return (_joined(current_transport().all_gather(_contiguous(x), axes.split(), label), axis),)
 
 
-def all_to_all(x: Array, *, axes: str, group_size: int, split_axis: int, concat_axis: int, label: str) -> tuple[Array]:
+def all_to_all(
+    x: Array, *, axes: str, group_size: int, split_axis: int, concat_axis: int, label: str, request: int | None = None
+) -> tuple[Array]:
     """`dl.all_to_all`."""
     if group_size == 1:
         return (x,)
     return (_joined(current_transport().all_to_all(_parts(x, group_size, split_axis), axes.split(), label), concat_axis),)
+
+
+def wait(*buffers: Array, axes: str, group_size: int, request: int, label: str) -> tuple[Array, ...]:
+    """Wait for a collective that native code has started; the functions above return when it is complete."""
+    current_transport().raise_stored_error(label)
+    return ()
+
+
+def progress(*, axes: str, group_size: int, request: int, label: str) -> tuple[Array, ...]:
+    """Make progress on collectives that native code has started."""
+    return ()
 
 
 def permute(x: Array, *, axes: str, group_size: int, pairs: str, label: str) -> tuple[Array]:

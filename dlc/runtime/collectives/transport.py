@@ -94,8 +94,20 @@ class Transport(ABC):
         """
         return
 
-    def native_call(self, call: CollectiveCall) -> NativeCall | None:
-        """Return the C function that runs a collective, for native code; None if the methods of this class run it.
+    def raise_stored_error(self, label: str) -> None:
+        """Raise DlcError if native code has stored an error, which the message calls by `label`."""
+        return
+
+    def completion(self, call: CollectiveCall, request: int) -> tuple[int, ...]:
+        """Return a C function that completes a nonblocking collective, or tests it, and its arguments.
+
+        `call` is a wait or a progress call, `request` the address of the request.
+        """
+        raise NotImplementedError
+
+    def native_call(self, call: CollectiveCall, request: int) -> NativeCall | None:
+        """Return the C function that runs a collective, for native code; None if the methods of this class run it. It is
+        nonblocking if `call` has the setting `request`; then it stores the request at the address `request`.
 
         All ranks of the group call this, since it may create the group. The function computes what the methods compute.
         """

@@ -110,6 +110,7 @@ class NativeProgram:
         self.runtime = runtime
         self._execute = runtime.execute
         self._free_contexts: list[Context] = []
+        self._unfinished_calls: list[object] = []
         # Tables of native calls, which contexts refer to by their addresses.
         self._native_call_tables: WeakKeyDictionary[Transport, NDArray[np.int64]] = WeakKeyDictionary()
         inits, arena_bytes = slot_inits(operations, self._bytecode)
@@ -243,6 +244,7 @@ class NativeProgram:
             arrays = _prepare_donated(arrays, donors.values())
         pool = self.runtime.pool(self.num_threads, self.cpus)
         context = self.acquire_context(self._static_shapes or [a.shape for a in arrays])
+        has_pending_collectives = bool(self._bytecode.collectives)
         try:
             self.bind_collectives(context)
             outputs: list[NDArray[Any]] = [result.empty() for result in context.results]
@@ -253,10 +255,16 @@ class NativeProgram:
             )
             context.outputs, context.printer = outputs, CallPrinter()
             execute(context, pool)
-            return self._finish(context)
+            results = self._finish(context)
+            has_pending_collectives = False
+            return results
         finally:
-            context.outputs = []
-            self._free_contexts.append(context)
+            if has_pending_collectives:
+                # After an error or an interrupt, collectives that have started still access the memory of the call.
+                self._unfinished_calls.append((context, arrays, context.outputs))
+            else:
+                context.outputs = []
+                self._free_contexts.append(context)
 
     def _finish(self, context: Context) -> list[NDArray[Any]]:
         """Return the outputs of a finished call; those of data-dependent sizes are views of their buffers."""
@@ -289,7 +297,9 @@ class NativeProgram:
         table = self._native_call_tables.get(transport)
         if table is None:
             calls = [_collective_call(call) for call in self._bytecode.collectives]
-            table = self._native_call_tables[transport] = native_calls(transport, calls, self.runtime.store_index)
+            table = self._native_call_tables[transport] = native_calls(
+                transport, calls, self.runtime.store_index, self.runtime.complete
+            )
         context.slots[slot] = address_of(table)
 
     def _new_context(self) -> Context:
@@ -347,9 +357,10 @@ class NativeProgram:
 
 def _collective_call(call: PythonCall) -> CollectiveCall:
     """Return the types of a collective's arrays; the sizes of programs on a mesh are static."""
-    operand = call.arguments[0] if call.arguments else call.results[0]
-    shape, result_bytes = tuple(map(int, operand.shape)), int(call.results[0].bytes)
-    return CollectiveCall(call.op, call.settings, shape, operand.dtype, result_bytes)
+    operand, result_bytes = next(iter(call.arguments), None), sum(int(result.bytes) for result in call.results)
+    if operand is None:
+        return CollectiveCall(call.op, call.settings, (), np.dtype(np.int64), result_bytes)
+    return CollectiveCall(call.op, call.settings, tuple(map(int, operand.shape)), operand.dtype, result_bytes)
 
 
 def _data_dependent_sizes_of(context: Context) -> list[int]:

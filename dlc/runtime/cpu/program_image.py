@@ -59,7 +59,7 @@ _DTYPES = (
     *("uint4", "int4", "float4_e2m1fn", "float8_e8m0fnu", "uint2", "int2"),
 )
 # The collectives and their combinators, in the order of the numbers that stand for them in dlc.h.
-_COLLECTIVES = "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "permute", "axis_index"
+_COLLECTIVES = "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "permute", "axis_index", "wait", "progress"
 _COMBINATORS = "sum", "max", "min"
 # The donor field of an output that is stored in the call's arena.
 _IN_ARENA = -2
@@ -220,10 +220,10 @@ class _ImageWriter:
             settings, axes = call.settings, [axis_numbers[name] for name in str(call.settings["axes"]).split()]
             assert not any(settings.get(name) for name in ("axis", "split_axis", "concat_axis")), "parts along axis 0"
             routes = permute_routes(str(settings.get("pairs", "")))
-            operand, result = (*call.arguments, *call.results)[0], call.results[0]
-            dtype, _ = _element(TensorInfo("", operand.shape, operand.dtype))
+            operands = call.arguments[: len(call.results)]
+            dtype = max((_element(TensorInfo("", operand.shape, operand.dtype))[0] for operand in operands), default=0)
             kinds = _COLLECTIVES.index(call.op), _COMBINATORS.index(str(settings.get("combine", "sum"))), dtype
-            sizes = int(operand.bytes), int(result.bytes)
+            sizes = [sum(int(array.bytes) for array in arrays) for arrays in (operands, call.results)]
             rows.append((*kinds, *sizes, self._text(str(settings["label"])), len(numbers), len(axes), len(routes)))
             numbers += [*axes, *(position for route in routes for position in route)]
         self.fields |= {"collectives_slot": self.bytecode.collectives_slot or 0}

@@ -230,7 +230,8 @@ class _RecordAssembler:
             table.collectives_slot = self.scratch()
         operand = call.arguments[0].ref if call.arguments else (NULL_SLOT, 0)
         offset = len(table.collectives) * COLLECTIVE_BYTES
-        self.emit(_COLLECTIVE, table.collectives_slot, offset, -len(table.stops) - 1, *operand, *call.results[0].ref)
+        result = call.results[0].ref if call.results else (NULL_SLOT, 0)
+        self.emit(_COLLECTIVE, table.collectives_slot, offset, -len(table.stops) - 1, *operand, *result)
         table.collectives.append(call)
         table.stops.append((call, len(table.words)))
 

@@ -90,6 +90,8 @@ PYTHON_OPS: Mapping[str, Callable[..., tuple[Array, ...]]] = {
         operations.all_gather,
         operations.all_to_all,
         operations.permute,
+        operations.wait,
+        operations.progress,
         operations.axis_index,
         operations.to_shards,
         operations.from_shards,

@@ -305,3 +305,7 @@ class AxisIndexOp(Collective):
     @classmethod
     def traffic_bytes(cls, operand_bytes: int, ranks: int) -> int:
         return 0
+
+
+# The functions of collectives that may be split into a start and a wait.
+NONBLOCKING = frozenset(op.name.removeprefix("dl.") for op in (AllReduceOp, ReduceScatterOp, AllGatherOp, AllToAllOp))

@@ -36,6 +36,7 @@ class Runtime:
             sizes.
         copy: Address of the memory-copy task.
         store_index: Address of the function that computes `dl.axis_index` (runtime/collectives/native_calls.py).
+        complete: Address of the function that completes a nonblocking collective.
         call_from_python: Address of the entry point of direct calls (cpu/direct_calls.py).
         pool_bytes: Returns the size of a pool.
         pool_init: `pool_init(pool, num_threads, syscall, sched_getcpu)` initializes a pool in zeroed memory.
@@ -49,6 +50,7 @@ class Runtime:
     execute_data_dependent: Callable[[int, int, int, int, int], int]
     copy: int
     store_index: int
+    complete: int
     call_from_python: int
     pool_bytes: Callable[[], int]
     pool_init: Callable[[int, int, int, int], None]
@@ -92,6 +94,7 @@ def runtime(object_code: bytes) -> Runtime:
         ),
         copy=code.address("dlc_copy"),
         store_index=code.address("dlc_store_index"),
+        complete=code.address("dlc_complete"),
         call_from_python=code.address("dlc_call_from_python"),
         pool_bytes=ctypes.CFUNCTYPE(i64)(code.address("dlc_pool_bytes")),
         pool_init=ctypes.CFUNCTYPE(None, pointer, i64, pointer, pointer)(code.address("dlc_pool_init")),

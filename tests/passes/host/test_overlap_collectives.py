@@ -1,0 +1,90 @@
+"""Collectives start after their last producer, and are awaited before the first op that accesses their memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlc.dialects import host
+from dlc.dialects.entry import entry_of
+from dlc.dialects.registry import make_context
+from dlc.errors import CompileError
+from dlc.ir import ModuleOp, Operation, parse_module
+from dlc.passes.host.bufferize_host import BufferizeHostPass
+from dlc.passes.host.overlap_collectives import OverlapCollectivesPass
+from dlc.passes.host.plan_arena import PlanArenaPass, require_undisturbed_collectives
+
+TYPE = "tensor<16xf32>"
+REDUCE = 'dl.all_reduce %{x} {{axes = "data", group_size = 2 : i64, combine = "sum"}} : ({t}) -> {t}'
+
+
+def run(*lines: str, result: str = "y", attributes: str = "") -> ModuleOp:
+    """Return the planned program; `%b = f %a` is a dispatch, `%b = reduce %a` an all-reduce."""
+    body: list[str] = []
+    for line in lines:
+        name, _, call = line.partition(" = ")
+        function, *operands = call.split()
+        names = ", ".join(operands)
+        types = ", ".join([TYPE] * len(operands))
+        dispatch = f"dl.dispatch @{function}({names}) : ({types}) -> {TYPE}"
+        body.append(f"{name} = {REDUCE.format(x=operands[0][1:], t=TYPE) if function == 'reduce' else dispatch}")
+    text = (
+        f"func.func @main(%x: {TYPE}, %w: {TYPE}) -> ({TYPE}{attributes}) {{\n"
+        + "\n".join(body)
+        + f"\nfunc.return %{result} : {TYPE}\n}}"
+    )
+    module = parse_module(make_context(), text)
+    for step in (BufferizeHostPass(), OverlapCollectivesPass(), PlanArenaPass()):
+        step.apply(make_context(), module)
+        module.verify()
+    return module
+
+
+def order(module: ModuleOp) -> list[str]:
+    """Return the kernels and calls of a program in order, without progress calls."""
+
+    def name(op: Operation) -> str | None:
+        if isinstance(op, host.LaunchOp):
+            return op.symbol
+        return op.function.data if isinstance(op, host.ComputeOp) and op.function.data != "progress" else None
+
+    return [text for text in map(name, entry_of(module).body.block.ops) if text is not None]
+
+
+def test_launches_run_while_a_collective_is_pending() -> None:
+    module = run("%a = f %x", "%b = g %x", "%c = h %b", "%r = reduce %a", "%y = k %r %c")
+    assert order(module) == ["f", "all_reduce", "g", "h", "wait", "k"]
+    calls = [op for op in entry_of(module).body.block.ops if isinstance(op, host.ComputeOp)]
+    assert [op.function.data for op in calls] == ["all_reduce", "progress", "progress", "wait"]
+
+
+def test_a_collective_that_nothing_overlaps_stays_blocking() -> None:
+    assert order(run("%a = f %x", "%r = reduce %a", "%y = k %r")) == ["f", "all_reduce", "k"]
+
+
+def test_several_collectives_are_pending() -> None:
+    lines = "%a = f %x", "%b = g %x", "%c = h %x", "%r = reduce %b", "%s = reduce %a", "%t = k %s %c", "%y = l %r %t"
+    assert order(run(*lines)) == ["f", "all_reduce", "g", "all_reduce", "h", "wait", "k", "wait", "l"]
+
+
+def test_results_are_complete_at_the_end() -> None:
+    assert order(run("%y = reduce %x", "%a = f %x", "%b = g %a")) == ["all_reduce", "f", "g", "wait"]
+
+
+def test_an_output_that_overwrites_an_operand_waits() -> None:
+    lines = "%r = reduce %x", "%a = f %w", "%y = g %a"
+    assert order(run(*lines)) == ["all_reduce", "f", "g", "wait"]
+    assert order(run(*lines, attributes=" {dl.donor = 0 : i64}")) == ["all_reduce", "f", "wait", "g"]
+
+
+def test_pending_memory_is_not_reused() -> None:
+    """The operand and the result keep their memory until the wait; a program that violates this is refused."""
+    module = run("%a = f %x", "%r = reduce %a", "%b = g %x", "%c = h %b", "%d = g %c", "%y = k %r %d")
+    block = entry_of(module).body.block
+    arenas = [op for op in block.ops if isinstance(op, host.ArenaOp)]
+    assert len({op.offset.value.data for op in arenas}) == len(arenas) - 1  # %d takes the memory of %b.
+    wait = next(op for op in block.ops if isinstance(op, host.ComputeOp) and op.function.data == "wait")
+    last = next(op for op in block.ops if isinstance(op, host.LaunchOp) and op.symbol == "k")
+    wait.detach()
+    block.insert_op_after(wait, last)
+    with pytest.raises(CompileError, match="accesses the memory of a collective that has started"):
+        require_undisturbed_collectives(block)
