@@ -1,0 +1,225 @@
+"""The thread pool of `runtime.ll` in every interleaving: each task runs once, calls return after their tasks, nobody sleeps forever."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dlc import backends
+from dlc.runtime.cpu.record_table import assemble_records
+from dlc.runtime.program.host_program import NULL_SLOT, Instruction, Launch, Parallel
+from dlc.shapes.size_code import MIN_PARALLEL_BYTES
+from tests.runtime.cpu.code.ir_interleavings import Program, State, explore, load, store
+
+RUNTIME = (Path(backends.__file__).parent / "cpu" / "runtime.ll").read_text()
+# Memory: the number of runs of each task, the words of programs, slots, the number of threads that have ended, and pools.
+RUNS, RECORDS, SLOTS, ENDED, POOLS = 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16
+MAX_TASKS, FUTEX_WAIT = 8, 128
+# Numbers of system calls.
+ARCHITECTURE = """
+define i64 @futex() {
+  ret i64 1
+}
+define i64 @sched_setaffinity() {
+  ret i64 2
+}
+define i64 @sched_getaffinity() {
+  ret i64 3
+}
+define void @pause() {
+  ret void
+}
+define i64 @ticks() {
+  ret i64 0
+}
+define void @call(ptr %records, ptr %slots, ptr %pool, i64 %repeats, ptr %ended) {
+entry:
+  br label %next
+
+next:
+  %k = phi i64 [ 0, %entry ], [ %k.next, %next ]
+  %code = call i64 @dlc_execute(ptr %records, i64 1000, ptr %slots, ptr %pool)
+  call void @returned(ptr %records, i64 %k)
+  %k.next = add i64 %k, 1
+  %more = icmp ult i64 %k.next, %repeats
+  br i1 %more, label %next, label %end
+
+end:
+  %before = atomicrmw add ptr %ended, i64 1 seq_cst
+  ret void
+}
+define void @end(ptr %ended, i64 %callers, ptr %pool, ptr %sibling) {
+entry:
+  call void @wait_for(ptr %ended, i64 %callers)
+  call void @dlc_pool_end(ptr %pool)
+  %single = icmp eq ptr %pool, %sibling
+  br i1 %single, label %end, label %second
+
+second:
+  call void @dlc_pool_end(ptr %sibling)
+  br label %end
+
+end:
+  ret void
+}
+define void @link(ptr %pool, ptr %sibling, ptr %ended) {
+  call void @dlc_pool_link(ptr %pool, ptr %sibling)
+  %before = atomicrmw add ptr %ended, i64 1 seq_cst
+  ret void
+}
+"""
+
+
+class Scenario:
+    """Threads that call programs of kernels, each with a number of tasks, and those of pools."""
+
+    def __init__(self, workers: Sequence[int] = (1,), runtime: str = RUNTIME, **kernels: int) -> None:
+        self.kernels, self.called = kernels, dict[int, list[str]]()
+        names = {name: k for k, name in enumerate(kernels)}
+        externals = {
+            f"kernel_{name}": lambda state, k, arguments, number=number: self._run_task(state, number, arguments[1])
+            for name, number in names.items()
+        }
+        externals |= {"syscall": system_call, "getcpu": lambda state, k, arguments: k, "returned": self._returned}
+        externals |= {
+            "wait_for": lambda state, k, arguments: 0 if load(state.memory, arguments[0], 8) == arguments[1] else None
+        }
+        self.program = Program(runtime + ARCHITECTURE, externals)
+        self.state, self.callers, self.numbers = State(self.program, {}), 0, names
+        addresses = self.program.addresses
+        self.pools = [POOLS + k * 4096 for k in range(len(workers))]
+        for pool, count in zip(self.pools, workers, strict=True):
+            self._run("dlc_pool_init", pool, max(workers) + 1, addresses["@syscall"], addresses["@getcpu"])
+            for _ in range(count):
+                self.state.start("dlc_pool_worker", pool)
+
+    def _run(self, function: str, *arguments: int) -> None:
+        """Run a function to its end."""
+        self.state.start(function, *arguments)
+        while self.state.threads[-1]:
+            (self.state,) = self.state.step(len(self.state.threads) - 1)
+        self.state.threads.pop()
+        self.state.thread_keys.pop()
+
+    def call(self, *instructions: Instruction, repeats: int = 1) -> None:
+        """Add a thread that runs a program on the first pool."""
+        grids = {name: [tasks] for name, tasks in self.kernels.items()}
+        table = assemble_records(instructions, NULL_SLOT + 1, grids)
+        records = RECORDS + 1024 * self.callers
+        words = table.relocate(records, lambda task: self.program.addresses[f"@kernel_{task[0]}"])
+        for k, word in enumerate(words):
+            store(self.state.memory, records + 8 * k, 8, word)
+        launches = [launch for i in instructions for launch in (i.launches if isinstance(i, Parallel) else [i])]
+        self.called[records] = [launch.kernel for launch in launches]
+        self.state.start("call", records, SLOTS + 1024 * self.callers, self.pools[0], repeats, ENDED)
+        self.callers += 1
+
+    def link(self) -> None:
+        """Add a thread that appends the second pool to the chain of the first one."""
+        self.state.start("link", *self.pools, ENDED)
+        self.callers += 1
+
+    def explore(self) -> int:
+        """Visit all states, with a thread that ends the pools after the callers; return the number of states."""
+        self.state.start("end", ENDED, self.callers, self.pools[0], self.pools[-1])
+        return explore(self.state)
+
+    def _run_task(self, state: State, kernel: int, task: int) -> int:
+        assert task < list(self.kernels.values())[kernel]
+        address = RUNS + 8 * (kernel * MAX_TASKS + task)
+        store(state.memory, address, 8, load(state.memory, address, 8) + 1)
+        return 0
+
+    def _returned(self, state: State, k: int, arguments: list[int]) -> int:
+        """Require that each task has run once in each call."""
+        records, index = arguments
+        for name in self.called[records]:
+            kernel = self.numbers[name]
+            runs = [load(state.memory, RUNS + 8 * (kernel * MAX_TASKS + t), 8) for t in range(self.kernels[name])]
+            assert runs == [index + 1] * len(runs), (name, runs)
+        return 0
+
+
+def system_call(state: State, k: int, arguments: list[int]) -> int:
+    if arguments[0] != 1:
+        return 0
+    address, operation, value = arguments[1:4]
+    if operation == FUTEX_WAIT:
+        # Compare and sleep are one step.
+        if load(state.memory, address, 4) == value & 0xFFFFFFFF:
+            state.waits[k] = address
+    else:
+        for sleeper in [t for t, waits in sorted(state.waits.items()) if waits == address][:value]:
+            del state.waits[sleeper]
+    return 0
+
+
+def launch(kernel: str) -> Launch:
+    return Launch(kernel, (), (MIN_PARALLEL_BYTES,))
+
+
+def two_launches(runtime: str = RUNTIME) -> Scenario:
+    scenario = Scenario(runtime=runtime, a=2, b=2)
+    scenario.call(launch("a"), launch("b"))
+    return scenario
+
+
+def test_launches_and_calls_in_sequence() -> None:
+    assert two_launches().explore() > 1000
+    scenario = Scenario(a=2)
+    scenario.call(launch("a"), repeats=2)
+    assert scenario.explore() > 1000
+
+
+def test_several_workers() -> None:
+    scenario = Scenario(workers=[2], a=2)
+    scenario.call(launch("a"))
+    assert scenario.explore() > 1000
+
+
+def test_claims_of_several_tasks() -> None:
+    scenario = Scenario(workers=[0], a=8)
+    scenario.call(launch("a"))
+    assert scenario.explore() > 10
+
+
+def test_sections() -> None:
+    """Tasks of one section are run by one thread; sections without a pool of their own run in sequence."""
+    scenario = Scenario(a=2, b=1, c=2)
+    scenario.call(Parallel(((launch("a"), launch("b")), (launch("c"),)), 2))
+    assert scenario.explore() > 1000
+
+
+def test_a_pool_in_use() -> None:
+    """The second of two callers runs its tasks itself."""
+    scenario = Scenario(a=2, b=2)
+    scenario.call(launch("a"))
+    scenario.call(launch("b"))
+    assert scenario.explore() > 1000
+
+
+def test_a_pool_that_is_linked_during_calls() -> None:
+    scenario = Scenario(workers=[0, 0], a=2, b=2)
+    scenario.call(launch("a"))
+    scenario.call(launch("b"))
+    scenario.link()
+    assert scenario.explore() > 1000
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "error"),
+    [
+        ("%wanted = icmp ne i32 %asleep, 0", "%wanted = icmp eq i32 %asleep, 7", "deadlock"),
+        ("%generation = trunc i64 %wide to i32", "%generation = load i32, ptr %generation.at", "deadlock"),
+        ("%all = icmp eq i32 %done, %narrow", "%all = icmp ule i32 1, %done", "'b'"),
+        ("  store atomic i32 0, ptr %done.at monotonic, align 4\n", "", "deadlock"),
+        ("%lowered = sub i64 %state, %chunk.wide", "%lowered = sub i64 %state, 0", "'a'"),
+    ],
+    ids=["no wake", "sleep without check", "early return", "old count", "claim without effect"],
+)
+def test_faults_are_found(before: str, after: str, error: str) -> None:
+    assert RUNTIME.count(before) == 1
+    with pytest.raises(AssertionError, match=error):
+        two_launches(RUNTIME.replace(before, after)).explore()
