@@ -10,12 +10,10 @@ of a group as fit: under load, the requests that arrive while a call runs form t
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -29,7 +27,7 @@ from dlc.runtime.requests.executor import deadline_error, late_future, refuse_to
 from dlc.runtime.requests.future import Future, error_of, futures_in, with_results
 from dlc.runtime.requests.request_queue import RequestQueue
 from dlc.runtime.requests.submittable import Submittable
-from dlc.runtime.requests.threading_primitives import Gate, start_daemon
+from dlc.runtime.requests.threading_primitives import Gate, reset_in_child
 from dlc.shapes.dims import Dim, is_symbol
 
 # The default bound on requests that have not started.
@@ -89,17 +87,24 @@ class BatchedModel(Submittable):
         self.model, self.name, self.inputs, self.outputs = model, model.name, model.inputs, model.outputs
         self.max_batch, self._max_delay = max_batch, max_delay
         self._symbol = _batch_symbol(model)
-        self._lock = threading.Lock()
-        self._groups: dict[Hashable, _Group] = {}
-        self._num_pending, self._max_pending = 0, max_pending
-        # Threads that wait for space in the queue.
-        self._blocked = deque[Gate]()
+        self._max_pending = max_pending
         # Each call that has not started includes at least one pending request, so that the queue is never full.
         self._calls = model.requests.of_function(self._run_batch, max_pending=max_pending + 1)
-        self._delays = Deadlines[_BatchedRequest](self._lock, threading.Lock, start_daemon, monotonic, self._end_delay)
-        self._deadlines = Deadlines[_BatchedRequest](self._lock, threading.Lock, start_daemon, monotonic, self._expire)
         # The number of batches so far, by their number of requests.
         self.batch_sizes: dict[int, int] = {}
+        self._threading = self._calls.executor.threading
+        self.reset()
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Forget all requests."""
+        self._lock = self._threading.make_lock()
+        self._delays = Deadlines[_BatchedRequest](self._lock, self._threading, self._end_delay)
+        self._deadlines = Deadlines[_BatchedRequest](self._lock, self._threading, self._expire)
+        self._groups: dict[Hashable, _Group] = {}
+        self._num_pending = 0
+        # Threads that wait for space in the queue.
+        self._blocked = deque[Gate]()
 
     def __call__(self, /, *arguments: Any, **named: Any) -> dict[str, Any]:
         """Return the outputs for these inputs, computed in one batch with concurrent requests."""
@@ -124,7 +129,7 @@ class BatchedModel(Submittable):
                 self._num_pending += 1
                 return True
             refuse_to_wait(self.name, self._num_pending)
-            gate = Gate(threading.Lock)
+            gate = self._threading.make_gate()
             self._blocked.append(gate)
         if gate.wait(deadline):
             return True
@@ -149,7 +154,7 @@ class BatchedModel(Submittable):
 
     def submit(self, /, *arguments: Any, priority: int = 0, deadline: float | None = None, **named: Any) -> Future:
         require_schedule(self.name, priority, deadline)
-        until = None if deadline is None else monotonic() + deadline
+        until = None if deadline is None else self._threading.clock() + deadline
         if (deadline is not None and deadline < 0) or not self._enter(deadline):
             return late_future(self.name)
         request = _BatchedRequest(priority, until)
@@ -205,7 +210,7 @@ class BatchedModel(Submittable):
             if starts:
                 group.calls += 1
             elif self._max_delay:
-                self._delays.add(monotonic() + self._max_delay, request, _is_waiting)
+                self._delays.add(self._threading.clock() + self._max_delay, request, _is_waiting)
         if starts:
             self._start(group, request.priority)
 

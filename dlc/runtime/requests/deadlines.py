@@ -9,7 +9,7 @@ from numbers import Real
 from typing import Generic, SupportsIndex, TypeVar, cast
 
 from dlc.errors import ArgumentError, DeviceError
-from dlc.runtime.requests.threading_primitives import IDLE_SECONDS, Gate, Lock, StartThread
+from dlc.runtime.requests.threading_primitives import IDLE_SECONDS, Gate, Lock, Threading
 
 Item = TypeVar("Item")
 
@@ -33,21 +33,8 @@ class Deadlines(Generic[Item]):
     item has ended.
     """
 
-    def __init__(
-        self,
-        lock: Lock,
-        make_lock: Callable[[], Lock],
-        start_thread: StartThread,
-        clock: Callable[[], float],
-        expire: Callable[[Item], Callable[[], None] | None],
-    ) -> None:
-        self._lock, self._make_lock, self._start_thread, self._clock, self._expire = (
-            lock,
-            make_lock,
-            start_thread,
-            clock,
-            expire,
-        )
+    def __init__(self, lock: Lock, threading: Threading, expire: Callable[[Item], Callable[[], None] | None]) -> None:
+        self._lock, self._threading, self._expire = lock, threading, expire
         self.num_live = 0
         self._heap: list[tuple[float, int, Item]] = []
         self._numbers = count()
@@ -73,9 +60,9 @@ class Deadlines(Generic[Item]):
 
     def _start(self) -> None:
         """Start the thread, which waits for the lock first."""
-        gate = Gate(self._make_lock)
+        gate = self._threading.make_gate()
         try:
-            self._start_thread(lambda: self._watch(gate), "dlc-deadlines")
+            self._threading.start_thread(lambda: self._watch(gate), "dlc-deadlines")
         except RuntimeError as error:
             raise DeviceError("the system cannot start a thread that watches deadlines; use fewer streams") from error
         self._gate = gate
@@ -84,7 +71,7 @@ class Deadlines(Generic[Item]):
         """End items whose deadline has passed; exit after `IDLE_SECONDS` without deadlines."""
         while True:
             with self._lock:
-                reports, now = list[Callable[[], None]](), self._clock()
+                reports, now = list[Callable[[], None]](), self._threading.clock()
                 while self._heap and self._heap[0][0] <= now:
                     report = self._expire(heappop(self._heap)[2])
                     if report is not None:

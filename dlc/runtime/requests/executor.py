@@ -13,7 +13,6 @@ nothing overtakes it: small requests cannot starve large ones.
 
 from __future__ import annotations
 
-import os
 import threading
 from atexit import register as register_at_exit
 from collections.abc import Callable, Mapping, Sequence
@@ -22,14 +21,13 @@ from contextvars import Context, copy_context
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
-from time import monotonic
 from typing import Any
 
 from dlc.errors import DeadlineError, DeviceError, QueueFullError
 from dlc.machine.cpus import running_on, usable_cpus
 from dlc.runtime.requests.deadlines import Deadlines, require_schedule
 from dlc.runtime.requests.future import Future, error_of, with_results
-from dlc.runtime.requests.threading_primitives import IDLE_SECONDS, Gate, Lock, StartThread, start_daemon
+from dlc.runtime.requests.threading_primitives import IDLE_SECONDS, SYSTEM_THREADING, Gate, Threading, reset_in_child
 
 # The number of usable processors is read again after this time: the quota of a container can change.
 _CAPACITY_SECONDS = 1.0
@@ -103,6 +101,11 @@ class QueueState:
     ) -> None:
         self.run, self.name, self.threads, self.streams, self.max_pending = run, name, threads, streams, max_pending
         self.cpus = cpus
+        self.reset()
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Forget all requests."""
         self.heap: list[Request] = []
         self.pending = self.running = 0
         self.used = self.average = 0.0
@@ -120,8 +123,8 @@ class _Worker:
 
     __slots__ = ("gate", "request")
 
-    def __init__(self, make_lock: Callable[[], Lock]) -> None:
-        self.gate = Gate(make_lock)
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
         self.request: Request | None = None
 
 
@@ -142,25 +145,19 @@ def refuse_to_wait(name: str, pending: int) -> None:
 
 
 class Executor:
-    """Runs requests on up to `capacity()` processors. Tests replace the locks, threads and the clock."""
+    """Runs requests on up to `capacity()` processors."""
 
-    def __init__(
-        self,
-        capacity: Callable[[], int] = usable_cpus,
-        make_lock: Callable[[], Lock] = threading.Lock,
-        start_thread: StartThread = start_daemon,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
-        self._read_capacity, self._make_lock, self._start_thread, self._clock = capacity, make_lock, start_thread, clock
-        self._lock = make_lock()
-        self._capacity, self._capacity_time = capacity(), clock()
+    def __init__(self, capacity: Callable[[], int] = usable_cpus, threading: Threading = SYSTEM_THREADING) -> None:
+        self._read_capacity, self.threading, self._clock = capacity, threading, threading.clock
+        self._lock = threading.make_lock()
+        self._capacity, self._capacity_time = capacity(), threading.clock()
         self._occupied = 0
         self._active: set[QueueState] = set()
         self._idle: list[_Worker] = []
         self._busy = 0
         self._virtual_time = 0.0
         self._numbers = count()
-        self._deadlines = Deadlines[Request](self._lock, make_lock, start_thread, clock, self._expire)
+        self._deadlines = Deadlines[Request](self._lock, threading, self._expire)
         self._drained: Gate | None = None
 
     def submit(
@@ -211,7 +208,7 @@ class Executor:
         """Cancel the requests that have not started, and wait for those that run: called when the interpreter exits."""
         with self._lock:
             withdrawn = [self._withdraw(request) for queue in self._active for request in queue.heap]
-            drained = self._drained = Gate(self._make_lock) if self._busy else None
+            drained = self._drained = self.threading.make_gate() if self._busy else None
         for future in withdrawn:
             if future is not None:
                 future.cancel()
@@ -227,7 +224,7 @@ class Executor:
     def _block(self, queue: QueueState) -> Gate:
         """Return an event on which this thread waits for space in a full queue."""
         refuse_to_wait(queue.name, queue.pending)
-        gate = Gate(self._make_lock)
+        gate = self.threading.make_gate()
         queue.blocked.append(gate)
         return gate
 
@@ -298,11 +295,11 @@ class Executor:
                 worker.request = request
                 worker.gate.open()
                 continue
-            worker = _Worker(self._make_lock)
+            worker = _Worker(self.threading.make_gate())
             worker.request = request
             worker.gate.open()
             try:
-                self._start_thread(lambda worker=worker: self._work(worker), "dlc-requests")
+                self.threading.start_thread(lambda worker=worker: self._work(worker), "dlc-requests")
             except RuntimeError:
                 self._busy -= 1
                 if request.future is not None:
@@ -438,8 +435,8 @@ class _ProcessExecutor:
     """The executor of this process, created when it is first used."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._executor: Executor | None = None
+        self.reset()
+        reset_in_child(self)
 
     def get(self) -> Executor:
         with self._lock:
@@ -448,13 +445,13 @@ class _ProcessExecutor:
                 register_at_exit(self._executor.close)
             return self._executor
 
-    def forget(self) -> None:
-        """Forget the executor of the parent process, whose threads a forked child does not have."""
-        self._lock, self._executor = threading.Lock(), None
+    def reset(self) -> None:
+        """Forget the executor, whose threads a forked child does not have."""
+        self._lock = threading.Lock()
+        self._executor: Executor | None = None
 
 
 _process_executor = _ProcessExecutor()
-os.register_at_fork(after_in_child=_process_executor.forget)
 
 
 def process_executor() -> Executor:

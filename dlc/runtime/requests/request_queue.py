@@ -70,6 +70,11 @@ class RequestQueue:
         )
 
     @property
+    def executor(self) -> Executor:
+        """The executor that runs the calls; by default that of the process."""
+        return self._executor or process_executor()
+
+    @property
     def streams(self) -> int:
         """The maximum number of calls that run at once."""
         return self._state.streams
@@ -103,7 +108,7 @@ class RequestQueue:
         Raises QueueFullError if the queue is full and this is a callback of a future, which must not wait, and ArgumentError
         for an invalid priority or deadline.
         """
-        return (self._executor or process_executor()).submit(
+        return self.executor.submit(
             self._state,
             arguments,
             named,

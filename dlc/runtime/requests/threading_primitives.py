@@ -1,11 +1,15 @@
-"""Synchronization primitives of the executor, made of locks; tests replace the locks to explore interleavings."""
+"""Locks, threads and the clock of the executor and of request batching; tests replace them to explore interleavings."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from time import monotonic
 from typing import Any, Protocol, TypeAlias
+from weakref import WeakSet
 
 # Starts a thread with a main function and a name. Raises RuntimeError if the system has no more threads.
 StartThread: TypeAlias = "Callable[[Callable[[], None], str], None]"
@@ -43,3 +47,41 @@ class Gate:
 def start_daemon(main: Callable[[], None], name: str) -> None:
     """Start a thread that does not keep the process alive."""
     threading.Thread(target=main, name=name, daemon=True).start()
+
+
+@dataclass(frozen=True)
+class Threading:
+    """Creates locks and threads, and returns the time in seconds."""
+
+    make_lock: Callable[[], Lock] = threading.Lock
+    start_thread: StartThread = start_daemon
+    clock: Callable[[], float] = monotonic
+
+    def make_gate(self) -> Gate:
+        return Gate(self.make_lock)
+
+
+SYSTEM_THREADING = Threading()
+
+
+class ForkedState(Protocol):
+    """State that refers to requests of running threads."""
+
+    def reset(self) -> None:
+        """Forget all requests: in a forked child, their threads do not exist."""
+
+
+_forked_states = WeakSet[ForkedState]()
+
+
+def reset_in_child(state: ForkedState) -> None:
+    """Reset a state in forked children of this process."""
+    _forked_states.add(state)
+
+
+def _reset_all() -> None:
+    for state in [*_forked_states]:
+        state.reset()
+
+
+os.register_at_fork(after_in_child=_reset_all)

@@ -1,22 +1,30 @@
-"""The executor under every schedule of small programs: no request is lost, run twice, or run after it was cancelled."""
+"""The executor and batching under every schedule of small programs: no request is lost, run twice, or run after it was cancelled."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
+from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from dlc.arrays import TensorInfo
 from dlc.errors import DeadlineError
+from dlc.runtime.models.model import Model
+from dlc.runtime.requests.batched_model import BatchedModel
 from dlc.runtime.requests.executor import Executor
 from dlc.runtime.requests.future import Future
 from dlc.runtime.requests.request_queue import RequestQueue
+from dlc.runtime.requests.threading_primitives import Threading
+from dlc.shapes.dims import Dim
 from tests.runtime.requests.interleavings import DeadlockError, Schedule, explore
 
 
 def executor(schedule: Schedule, capacity: int) -> Executor:
-    return Executor(lambda: capacity, schedule.lock, schedule.start, lambda: schedule.time)
+    return Executor(lambda: capacity, Threading(schedule.lock, schedule.start, lambda: schedule.time))
 
 
 class Calls:
@@ -133,6 +141,74 @@ def test_futures_are_arguments() -> None:
         return check
 
     explore(program, max_preemptions=3)
+
+
+class Rows:
+    """A model y = 10·x on rows, which records them, and requests of one row."""
+
+    def __init__(self, schedule: Schedule, max_batch: int, max_delay: float, max_pending: int) -> None:
+        infos = [TensorInfo(name, (Dim.symbol("N"), 1), np.dtype(np.float32)) for name in ("x", "y")]
+        model, self.rows, self.futures = Model(infos[:1], infos[1:], self._run, "rows"), list[int](), dict[int, Future]()
+        model.__dict__["requests"] = RequestQueue(model, executor=executor(schedule, 1))
+        self.batched = BatchedModel(model, max_batch, max_delay, max_pending)
+
+    def _run(self, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        self.rows += map(int, arrays[0][:, 0])
+        return [10 * arrays[0]]
+
+    def submit(self, x: int, deadline: float | None = None) -> None:
+        self.futures[x] = self.batched.submit(np.full((1, 1), x, np.float32), deadline=deadline)
+
+    def check(self) -> None:
+        """Require that each request has its own result, or an error if it did not run, and that none is left."""
+        for x, future in self.futures.items():
+            assert (x in self.rows) == (not future.cancelled() and future.exception(0) is None)
+            if x in self.rows:
+                assert future.result(0)["y"] == 10 * x
+        assert len(self.rows) == len(set(self.rows))
+        state = self.batched.requests
+        assert (self.batched.num_pending, self.batched._groups, state.pending, state.running) == (0, {}, 0, 0)
+
+
+def test_batches_have_each_request_once() -> None:
+    def program(schedule: Schedule) -> Callable[[], None]:
+        rows = Rows(schedule, 2, 0, max_pending=2)
+        for first in (1, 3):
+            schedule.start(lambda first=first: [rows.submit(x) for x in (first, first + 1)])
+
+        def check() -> None:
+            rows.check()
+            assert sorted(rows.rows) == [1, 2, 3, 4]
+
+        return check
+
+    assert explore(program, max_preemptions=1) > 100
+
+
+@pytest.mark.parametrize("max_delay", [0.0, 1.0])
+def test_cancelled_and_late_requests_leave_batches(max_delay: float) -> None:
+    outcomes = set[tuple[int, ...]]()
+
+    def program(schedule: Schedule) -> Callable[[], None]:
+        rows = Rows(schedule, 2, max_delay, max_pending=3)
+
+        def client() -> None:
+            rows.submit(1, deadline=0.5)
+            rows.submit(2)
+            rows.futures[2].cancel()
+            rows.submit(3)
+
+        schedule.start(client)
+
+        def check() -> None:
+            rows.check()
+            assert 3 in rows.rows and (2 in rows.rows) != rows.futures[2].cancelled()
+            outcomes.add(tuple(sorted(rows.rows)))
+
+        return check
+
+    explore(program, max_preemptions=1)
+    assert len(outcomes) >= 3, outcomes
 
 
 def test_explorer_finds_a_lost_wake_up() -> None:

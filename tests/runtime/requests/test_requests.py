@@ -26,6 +26,7 @@ from dlc.runtime.requests.batched_model import BatchedModel
 from dlc.runtime.requests.executor import Executor
 from dlc.runtime.requests.request_queue import RequestQueue
 from dlc.runtime.requests.submittable import Submittable
+from dlc.runtime.requests.threading_primitives import Threading
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -118,7 +119,7 @@ def test_priorities_come_before_the_order_of_submission(one: Executor) -> None:
 
 def test_queues_share_processors_fairly() -> None:
     time = [0.0]
-    run, turns, gate = Executor(lambda: 1, clock=lambda: time[0]), list[str](), threading.Event()
+    run, turns, gate = Executor(lambda: 1, Threading(clock=lambda: time[0])), list[str](), threading.Event()
 
     def use(name: str, seconds: float) -> Callable[[], None]:
         def call() -> None:
@@ -303,7 +304,7 @@ def test_a_system_without_threads_for_deadlines() -> None:
             raise RuntimeError("can't start new thread")
         threading.Thread(target=main, daemon=True).start()
 
-    queue = RequestQueue(lambda x: x, max_pending=1, executor=Executor(lambda: 1, start_thread=refuse))
+    queue = RequestQueue(lambda x: x, max_pending=1, executor=Executor(lambda: 1, Threading(start_thread=refuse)))
     for _ in range(2):
         with pytest.raises(DeviceError, match="cannot start a thread that watches deadlines"):
             queue.submit(1, deadline=60)
@@ -358,7 +359,9 @@ def test_models_are_submitted(tmp_path: Any) -> None:
 
 def test_the_process_ends_with_requests_and_a_fork_has_its_own_executor() -> None:
     script = """
-import os, time
+import os, threading, time
+import numpy as np
+import dlc
 from dlc.runtime.requests.request_queue import RequestQueue
 queue = RequestQueue(lambda x: x)
 assert queue.submit(1).result(60) == 1
@@ -366,6 +369,21 @@ child = os.fork()
 if not child:
     os._exit(RequestQueue(lambda x: x).submit(3).result(60))
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+
+# The child forgets requests of its parent.
+gate = threading.Event()
+queue = RequestQueue(lambda x: gate.wait(60) and x, max_pending=1)
+model = dlc.jit(lambda x: x * 2, dynamic={"x": {0: "N:1..8"}}).lower(np.ones((2, 3), np.float32)).compile()
+batched = dlc.batched(model, max_delay_ms=100)
+running, waiting, joined = queue.submit(4), queue.submit(5), batched.submit(np.ones((1, 3), np.float32))
+child = os.fork()
+gate.set()
+results = queue.submit(6).result(60), batched.submit(np.ones((1, 3), np.float32)).result(60)["result"][0, 0]
+if not child:
+    os._exit(results == (6, 2))
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+assert (running.result(60), waiting.result(60), joined.result(60)["result"][0, 0]) == (4, 5, 2)
+
 slow = RequestQueue(time.sleep)
 for _ in range(3):
     slow.submit(0.05)
