@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from dlc.passes.tiling.loop_nests import NestOp, lane_dim
+from dlc.passes.tiling.loop_nests import NestOp, lane_dim, leading_reduction
 from dlc.passes.tiling.tasks.task_tiles import TaskTiles
 from dlc.passes.tiling.tasks.tile_rules import MAX_DYNAMIC_TILE_ROWS, TileRules
 from dlc.passes.tiling.tile_sizes import divisor_tile
@@ -32,7 +32,7 @@ class TaskTileChooser(TileRules):
             chunks = {d: 1 for d in nest.extents if d not in shared_dims}
             return TaskTiles(grid=self.grid(register, order), order=order, register=register, chunks=chunks)
         contraction = nest.contraction
-        lane = lane_dim(nest, contraction or nest.ops[-1])
+        lane = self.choose_lane()
         lane = None if contraction is None and self.vectorizes_reduction(lane) else lane
         if contraction is not None and lane in shared_dims:
             register = self.contraction_tile(contraction, lane)
@@ -71,22 +71,37 @@ class TaskTileChooser(TileRules):
             return {}
         return {lane: self.lane_tile(lane)}
 
-    def transpose_tile(self, lane: int) -> dict[int, int]:
-        """Return a square tile to transpose in registers, if an operand is contiguous along another dimension than the result.
+    def choose_lane(self) -> int | None:
+        """Return the dimension to vectorize: that of the leading reduction's operands, else that of the result.
 
-        Empty for other nests.
+        Elementwise ops transpose operands of another layout in registers, and reductions transpose their results. Where a
+        dimension is too short for that, most operands decide.
+        """
+        nest = self.nest
+        leading_op = nest.contraction or leading_reduction(nest) or nest.ops[-1]
+        result_lane = next((d for d in nest.shared_dims if leading_op.output.stride(d) == 1), None)
+        has_transposes = nest.contraction is None and result_lane is not None and self.transpose_tile(result_lane)
+        return result_lane if has_transposes else lane_dim(nest, nest.contraction or nest.ops[-1])
+
+    def transpose_tile(self, lane: int) -> dict[int, int]:
+        """Return a square tile to transpose in registers, if operands are contiguous along another dimension than `lane`.
+
+        In nests with a leading reduction that is vectorized along `lane`, the result is transposed instead: one vector per
+        accumulator. Empty for other nests.
         """
         nest_ops, extents = self.nest.ops, self.nest.extents
-        strided_accesses = [a for op in nest_ops for a in op.inputs if a.uses(lane) and a.stride(lane) != 1]
-        contiguous_dims = {d for a in strided_accesses for d in self.nest.shared_dims if a.stride(d) == 1}
         has_reductions = any(op.reductions for op in nest_ops)
+        accesses = [nest_ops[-1].output] if has_reductions else [a for op in nest_ops for a in op.inputs]
+        strided_accesses = [a for a in accesses if a.uses(lane) and a.stride(lane) != 1]
+        contiguous_dims = {d for a in strided_accesses for d in self.nest.shared_dims if a.stride(d) == 1}
         if (
-            has_reductions
+            (has_reductions and leading_reduction(self.nest) is None)
             or len(contiguous_dims) != 1
             or min(extents[lane], extents[d := min(contiguous_dims)]) < _TRANSPOSE_TILE_ELEMENTS
         ):
             return {}
-        return {lane: self.fitting(lane, 2 * _TRANSPOSE_TILE_ELEMENTS), d: self.fitting(d, _TRANSPOSE_TILE_ELEMENTS)}
+        columns = self.lanes(nest_ops[-1]) if has_reductions else 2 * _TRANSPOSE_TILE_ELEMENTS
+        return {lane: self.fitting(lane, columns), d: self.fitting(d, _TRANSPOSE_TILE_ELEMENTS)}
 
     def vectorizes_reduction(self, lane: int | None) -> bool:
         """Return whether to vectorize the last reduction instead of `lane`, because its operands are strided along `lane`."""
