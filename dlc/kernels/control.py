@@ -73,7 +73,7 @@ def _loop(trace: KernelTrace, start: Value, stop: Value, stride: Value, unroll: 
                 interval = Interval(first, first + (max_trip_count - 1) * step)
                 if high.value is not None:
                     variables = [LoopVariable(variable.ssa, first, step, max_trip_count)]
-            elif residue is not None and isinstance(interval.high, int):
+            elif residue is not None and not isinstance(interval.high, float):
                 interval = Interval(low.low, interval.high - (interval.high - residue) % step)
             if residue is not None:
                 trace.set_residue(variable.ssa, residue, step)

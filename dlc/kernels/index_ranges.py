@@ -96,8 +96,8 @@ class Interval:
 
     def floor_divided(self, divisor: Interval) -> Interval:
         """Return the range of ⌊a / b⌋ for b of `divisor`, which is positive."""
-        quotients = [floor_divide(a, b) for a in (self.low, self.high) for b in (divisor.low, divisor.high)]
-        return Interval(reduce(_lower_bound, quotients), reduce(_upper_bound, quotients))
+        by_low, by_high = ([floor_divide(a, b) for b in (divisor.low, divisor.high)] for a in (self.low, self.high))
+        return Interval(reduce(_lower_bound, by_low), reduce(_upper_bound, by_high))
 
     def remainder(self, divisor: Interval) -> Interval:
         """Return the range of a - b·⌊a / b⌋ for b of `divisor`, which is positive."""

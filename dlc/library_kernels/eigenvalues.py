@@ -15,7 +15,22 @@ from dlc.kernels.values import Value
 from dlc.kernels.variables import Variable
 from dlc.library_kernels.elimination import copy, exchange, fill
 from dlc.library_kernels.reflections import column_indices, reflect, reflection
-from dlc.library_kernels.vectors import Dtype, Index, Order, best_index, columns, dots, groups, largest, row_vectors, update
+from dlc.library_kernels.vectors import (
+    Dtype,
+    Index,
+    Order,
+    best_index,
+    columns,
+    dots,
+    groups,
+    if_size,
+    largest,
+    load,
+    row_vectors,
+    store,
+    update,
+)
+from dlc.shapes.traced_dims import TracedSize
 
 # Rows that share each load of a vector.
 _ROWS_PER_TILE = 4
@@ -44,7 +59,7 @@ def copy_scaled(source: ArrayReference, x: ArrayReference) -> tuple[Value, Value
     copy(source, x)
     (rows, size), greatest = x.shape, k.variable(0, x.dtype)
     for i in k.range(rows):
-        row_maximum = largest(0, size, x.dtype, lambda j, w, i=i: k.absolute(x.load(i, j, width=w)))
+        row_maximum = largest(0, size, x.dtype, lambda j, w, i=i: k.absolute(load(x, i, j, width=w)))
         greatest.value = k.select(row_maximum > greatest.value, row_maximum, greatest.value)
     maximum, smallest = greatest.value, _smallest(x.dtype)
     threshold = smallest**0.25
@@ -59,7 +74,7 @@ def copy_scaled(source: ArrayReference, x: ArrayReference) -> tuple[Value, Value
 def scale_matrix(x: ArrayReference, factor: Value) -> None:
     """Multiply a matrix by a factor."""
     for i, j, w in row_vectors(x):
-        x.store(i, j, value=x.load(i, j, width=w) * factor)
+        store(x, i, j, value=load(x, i, j, width=w) * factor)
 
 
 def set_identity(x: ArrayReference) -> None:
@@ -71,7 +86,7 @@ def set_identity(x: ArrayReference) -> None:
 
 def sort_rows(keys: Sequence[ArrayReference], is_before: Order, matrices: Sequence[ArrayReference]) -> None:
     """Sort arrays of keys together, and reorder the rows of matrices in the same way; NaN stays at its index."""
-    count = int(keys[0].shape[0])
+    count = keys[0].shape[0]
     for i in k.range(count):
         best, best_position = best_index(i, count, lambda p: [key[p] for key in keys], is_before)
         with k.when(best_position != i):
@@ -94,19 +109,21 @@ def _orient(x: ArrayReference, other_matrices: Sequence[ArrayReference]) -> None
                 update(lambda v: [-v[0]], matrix[i])
 
 
-def eigh(x: ArrayReference, values: ArrayReference, vectors: ArrayReference, *, with_vectors: bool) -> None:
+def eigh(
+    x: ArrayReference, values: ArrayReference, vectors: ArrayReference, work: ArrayReference, *, with_vectors: bool
+) -> None:
     """Compute the eigenvalues of a symmetric matrix, ascending, and its eigenvectors as rows.
 
     Householder reflections make the matrix tridiagonal, implicit QL steps (Francis) diagonal. Source: Wilkinson and
     Reinsch, Handbook for Automatic Computation II, contributions 2 and 4 (tred2, imtql2).
     """
-    size, dtype = int(x.shape[0]), x.dtype
+    size = x.shape[0]
     _, inverse_scale = copy_scaled(x, vectors)
-    off_diagonal, scales = (k.buffer(size, dtype, fill=None) for _ in range(2))
-    off_diagonal[size - 1] = 0
-    _tridiagonal(vectors, values, off_diagonal, scales)
+    off_diagonal, scales, v, p = (work[i] for i in range(4))
+    fill(work, 0)
+    _tridiagonal(vectors, values, off_diagonal, scales, v, p)
     if with_vectors:
-        _accumulate_reflections(vectors, scales)
+        _accumulate_reflections(vectors, scales, v)
     for first in k.range(size):
         is_active = k.variable(True, np.bool_)
         for _ in k.range(_MAX_QL_STEPS):
@@ -121,12 +138,22 @@ def eigh(x: ArrayReference, values: ArrayReference, vectors: ArrayReference, *, 
     sort_rows([values], lambda a, b: a[0] < b[0], [vectors] if with_vectors else [])
     if with_vectors:
         _orient(vectors, [])
+    fill(work, 0)
 
 
-def _tridiagonal(a: ArrayReference, diagonal: ArrayReference, off_diagonal: ArrayReference, scales: ArrayReference) -> None:
-    """Reduce a symmetric matrix to tridiagonal form; row i of a receives the reflection of the columns after i."""
-    size, dtype = int(a.shape[0]), a.dtype
-    v, p = k.buffer(size, dtype), k.buffer(size, dtype)
+def _tridiagonal(
+    a: ArrayReference,
+    diagonal: ArrayReference,
+    off_diagonal: ArrayReference,
+    scales: ArrayReference,
+    v: ArrayReference,
+    p: ArrayReference,
+) -> None:
+    """Reduce a symmetric matrix to tridiagonal form; row i of a receives the reflection of the columns after i.
+
+    `v` and `p` are rows of zeros.
+    """
+    size = a.shape[0]
     for row in k.range(size - 2):
         first = row + 1
         scale, left = reflection(a[row], first, v)
@@ -151,23 +178,26 @@ def _tridiagonal(a: ArrayReference, diagonal: ArrayReference, off_diagonal: Arra
             a[row, j] = v[j]
     for i in k.range(size):
         diagonal[i] = a[i, i]
-    if size > 1:
+    for _ in if_size(size, 2):
         off_diagonal[size - 2] = a[size - 2, size - 1]
 
 
-def _accumulate_reflections(a: ArrayReference, scales: ArrayReference) -> None:
-    """Replace the reflections in the rows of a by the transpose of their product, starting with the last one."""
-    size, dtype = int(a.shape[0]), a.dtype
-    v = k.buffer(size, dtype, fill=None)
-    for i in range(max(0, size - 2), size):
-        for j in range(max(0, size - 2), size):
-            a[i, j] = 1 if i == j else 0
+def _accumulate_reflections(a: ArrayReference, scales: ArrayReference, v: ArrayReference) -> None:
+    """Replace the reflections in the rows of a by the transpose of their product, starting with the last one.
+
+    `v` is a work row.
+    """
+    size = a.shape[0]
+    a[size - 1, size - 1] = 1
+    for _ in if_size(size, 2):
+        a[size - 2, size - 2] = 1
+        a[size - 2, size - 1] = a[size - 1, size - 2] = 0
     for t in k.range(size - 2):
         row = size - 3 - t
         first = row + 1
         first_column = first.astype(np.int64)
-        for j, w in columns(first, size, dtype):
-            v.store(j, value=k.select(column_indices(j, w) >= first_column, a.load(row, j, width=w), 0))
+        for j, w in columns(first, size, a.dtype):
+            store(v, j, value=k.select(column_indices(j, w) >= first_column, load(a, row, j, width=w), 0))
         for rows in groups(first, size, _ROWS_PER_TILE, size):
             reflect(a, rows, v, scales[row], first)
         for i in k.range(first, size):
@@ -178,7 +208,7 @@ def _accumulate_reflections(a: ArrayReference, scales: ArrayReference) -> None:
 
 def _block_end(diagonal: ArrayReference, off_diagonal: ArrayReference, first: Value) -> Value:
     """Return the first index, starting at `first`, whose off-diagonal element is negligible."""
-    size, limit = int(diagonal.shape[0]), epsilon(diagonal.dtype)
+    size, limit = diagonal.shape[0], epsilon(diagonal.dtype)
     end, is_found = k.variable(size - 1, size=size), k.variable(False, np.bool_)
     for i in k.range(first, size - 1):
         with k.when(~is_found.value):
@@ -193,7 +223,7 @@ def _implicit_ql_step(d: ArrayReference, e: ArrayReference, z: ArrayReference | 
 
     `z` are the eigenvectors, if needed.
     """
-    size, dtype = int(d.shape[0]), d.dtype
+    size, dtype = d.shape[0], d.dtype
     start = (d[k.assume_index(first + 1, size)] - d[first]) / (e[first] * 2)
     root = k.sqrt(k.fma(start, start, 1))
     shifted = d[end] - d[first] + e[first] / (start + k.copysign(root, start))
@@ -237,7 +267,7 @@ def svd(x: ArrayReference, values: ArrayReference, rows: ArrayReference, rotatio
     All pairs of rows are rotated repeatedly, until none changes. Source: Demmel and Veselić, Jacobi's method is more
     accurate than QR (1992), and Golub and Van Loan, Matrix Computations, 8.6.3.
     """
-    count = int(x.shape[0])
+    count = x.shape[0]
     set_identity(rotations)
     _, inverse_scale = copy_scaled(x, rows)
     is_active = k.variable(True, np.bool_)
@@ -263,16 +293,17 @@ def _square_norms(x: ArrayReference, squares: ArrayReference) -> None:
         (squares[i],) = dots(x[i], [x[i]])
 
 
-def _is_above_rounding(product: Value, a: Value, b: Value, size: int) -> Value:
+def _is_above_rounding(product: Value, a: Value, b: Value, size: TracedSize) -> Value:
     """Return whether a product of two rows with squared norms a and b exceeds the rounding error."""
-    limit = k.sqrt(a) * k.sqrt(b) * (epsilon(a.dtype) * size**0.5)
+    root = size**0.5 if isinstance(size, int) else k.sqrt(k.index(size).astype(a.dtype))
+    limit = k.sqrt(a) * k.sqrt(b) * (root * epsilon(a.dtype))
     return (k.absolute(product) > limit) & (k.absolute(product) > _smallest(a.dtype))
 
 
 def _needs_rotation(x: ArrayReference, squares: ArrayReference, p: Value, q: Value) -> Value:
     """Return whether row p is not orthogonal to one of the rows of a tile that starts at q, which is rare."""
-    count, size = map(int, x.shape)
-    rows = [q, *(k.minimum(q + r, count - 1) for r in range(1, _ROWS_PER_TILE))]
+    count, size = x.shape
+    rows = [q, *(k.assume_index(k.minimum(q + r, count - 1), count) for r in range(1, _ROWS_PER_TILE))]
     products = dots(x[p], [x[i] for i in rows])
     is_needed, *conditions = (
         _is_above_rounding(product, squares[p], squares[i], size) for i, product in zip(rows, products, strict=True)
@@ -286,7 +317,7 @@ def _orthogonalize_rows(
     x: ArrayReference, rotations: ArrayReference, squares: ArrayReference, p: Value, q: Value, is_active: Variable
 ) -> None:
     """Rotate two rows to be orthogonal, unless they already are, up to rounding."""
-    size = int(x.shape[1])
+    size = x.shape[1]
     (product,) = dots(x[p], [x[q]])
     a, b = squares[p], squares[q]
     with k.when(_is_above_rounding(product, a, b, size)):

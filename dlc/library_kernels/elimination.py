@@ -15,13 +15,14 @@ import numpy as np
 import dlc.kernels as k
 from dlc.kernels.references import ArrayReference
 from dlc.kernels.values import Value
-from dlc.library_kernels.vectors import Index, best_index, columns, row_vectors, tiles, update
+from dlc.library_kernels.vectors import Index, best_index, columns, load, row_vectors, store, tiles, update
+from dlc.shapes.traced_dims import TracedSize
 
 # Columns per block.
 _BLOCK_COLUMNS = 16
 # Rows per tile, with sums in registers.
 _ROWS_PER_TILE = 4
-_StepRange: TypeAlias = tuple[Index, Index]
+_StepRange: TypeAlias = "tuple[Index, Index | TracedSize]"
 # Returns the factor by which row p is subtracted from row i.
 _Factor: TypeAlias = Callable[[Index, Value], Value]
 
@@ -29,13 +30,13 @@ _Factor: TypeAlias = Callable[[Index, Value], Value]
 def copy(source: ArrayReference, destination: ArrayReference) -> None:
     """Copy a matrix."""
     for i, j, w in row_vectors(source):
-        destination.store(i, j, value=source.load(i, j, width=w))
+        store(destination, i, j, value=load(source, i, j, width=w))
 
 
 def fill(x: ArrayReference, value: float) -> None:
     """Set all elements of a matrix."""
     for i, j, w in row_vectors(x):
-        x.store(i, j, value=k.full(w, value, x.dtype))
+        store(x, i, j, value=k.full(w, value, x.dtype))
 
 
 def exchange(x: ArrayReference, i: Index, p: Index) -> None:
@@ -43,19 +44,23 @@ def exchange(x: ArrayReference, i: Index, p: Index) -> None:
     update(lambda v: (v[1], v[0]), x[i], x[p])
 
 
-def _row_tiles(low: Index, high: int) -> Iterator[list[Index]]:
-    """Yield the indices of the rows of each tile, like `tiles`."""
-    for first, count in tiles(low, high, _ROWS_PER_TILE):
-        yield [first + r for r in range(count)]
+def _row_tiles(low: Index, high: TracedSize) -> Iterator[list[Index]]:
+    """Yield the indices of the rows of each tile, like `tiles`; single rows for a symbolic remainder."""
+    for first, _, count in tiles(low, high, _ROWS_PER_TILE):
+        if isinstance(count, int):
+            yield [first + r for r in range(count)]
+        else:
+            for i in k.range(first, high):
+                yield [i]
 
 
 def _difference(
     b: ArrayReference, x: ArrayReference, rows: Sequence[Index], steps: _StepRange, factor: _Factor, column: Index, width: int
 ) -> list[Value]:
     """Return b[i] - Σ factor(i, p)·x[p] over the steps p, for these rows i and some columns."""
-    totals = [k.variable(b.load(i, column, width=width)) for i in rows]
+    totals = [k.variable(load(b, i, column, width=width)) for i in rows]
     for p in k.range(*steps):
-        source_row = x.load(p, column, width=width)
+        source_row = load(x, p, column, width=width)
         for i, total in zip(rows, totals, strict=True):
             total.value = k.fma(-factor(i, p), source_row, total.value)
     return [total.value for total in totals]
@@ -67,7 +72,7 @@ def _subtract_product(
     """Compute x[i, j] -= Σ factor(i, p)·x[p, j] over the steps p, for these rows i and the columns j from the first one."""
     for start, width in columns(first_column, x.shape[1], x.dtype):
         for i, value in zip(rows, _difference(x, x, rows, steps, factor, start, width), strict=True):
-            x.store(i, start, value=value)
+            store(x, i, start, value=value)
 
 
 def lu(x: ArrayReference, factors: ArrayReference, order: ArrayReference, sign: ArrayReference, pivots: ArrayReference) -> None:
@@ -75,7 +80,7 @@ def lu(x: ArrayReference, factors: ArrayReference, order: ArrayReference, sign: 
 
     `factors` holds U and the strict lower part of L, whose diagonal is 1.
     """
-    size = int(x.shape[0])
+    size = x.shape[0]
     copy(x, factors)
     parity = k.variable(1, x.dtype)
     for i in k.range(size):
@@ -93,22 +98,22 @@ def lu(x: ArrayReference, factors: ArrayReference, order: ArrayReference, sign: 
         # A column of zeros needs no elimination; its factors are 0.
         divisor = k.select(pivot == 0, 1, pivot)
         indices = k.iota(width, np.int64) + k.index(start).astype(np.int64)
-        is_pivot_column, row = indices == p.astype(np.int64), factors.load(p, start, width=width)
+        is_pivot_column, row = indices == p.astype(np.int64), load(factors, p, start, width=width)
         pivot_tail = k.select(indices > p.astype(np.int64), row, 0)
         for i in k.range(p + 1, size):
             factor = factors[i, p] / divisor
-            updated_row = k.fma(-factor, pivot_tail, factors.load(i, start, width=width))
-            factors.store(i, start, value=k.select(is_pivot_column, factor, updated_row))
+            updated_row = k.fma(-factor, pivot_tail, load(factors, i, start, width=width))
+            store(factors, i, start, value=k.select(is_pivot_column, factor, updated_row))
 
     def multiplier(i: Index, p: Value) -> Value:
         return factors[i, p]
 
-    for start, width in tiles(0, size, _BLOCK_COLUMNS):
-        for p in k.range(start, start + width):
+    for start, width, count in tiles(0, size, _BLOCK_COLUMNS):
+        trailing = start + count
+        for p in k.range(start, trailing):
             step(p, start, width)
-        if width < _BLOCK_COLUMNS:
+        if not isinstance(count, int) or count < _BLOCK_COLUMNS:
             continue
-        trailing = start + width
         # Update the block's rows of U; each row depends on those above it in the block.
         for i in k.range(start + 1, trailing):
             _subtract_product(factors, [i], (start, i), multiplier, trailing)
@@ -122,7 +127,7 @@ def triangular_solve(
     a: ArrayReference, b: ArrayReference, x: ArrayReference, column: Index, width: int, *, lower: bool, unit: bool
 ) -> None:
     """Solve T·x = b for some columns, with a triangle T of `a`, in tiles of rows, starting at the row with one unknown."""
-    size = int(a.shape[0])
+    size = a.shape[0]
     for rows in _row_tiles(0, size) if lower else _reverse_row_tiles(size):
         steps = (0, rows[0]) if lower else (rows[-1] + 1, size)
         values = _difference(b, x, rows, steps, lambda i, p: a[i, p], column, width)
@@ -131,35 +136,41 @@ def triangular_solve(
             for p, solved_value in solved_rows:
                 value = k.fma(-a[i, p], solved_value, value)
             value = value if unit else value / a[i, i]
-            x.store(i, column, value=value)
+            store(x, i, column, value=value)
             solved_rows.append((i, value))
 
 
-def _reverse_row_tiles(size: int) -> Iterator[list[Index]]:
-    """Yield the indices of the rows of each tile, from the last tile to the first, which is the remainder."""
+def _reverse_row_tiles(size: TracedSize) -> Iterator[list[Index]]:
+    """Yield the indices of the rows of each tile, from the last tile to the first, which is the remainder.
+
+    A symbolic remainder consists of single rows.
+    """
     num_tiles, remainder = divmod(size, _ROWS_PER_TILE)
     for t in k.range(num_tiles):
         yield [size - _ROWS_PER_TILE - t * _ROWS_PER_TILE + r for r in range(_ROWS_PER_TILE)]
-    if remainder:
+    if not isinstance(remainder, int):
+        for t in k.range(remainder):
+            yield [remainder - 1 - t]
+    elif remainder:
         yield [*range(remainder)]
 
 
 def cholesky(x: ArrayReference, upper: ArrayReference) -> None:
     """Compute the upper triangular U with Uᵀ·U = x; the lower triangle of x is not read."""
-    size = int(x.shape[0])
+    size = x.shape[0]
     copy(x, upper)
 
     def multiplier(i: Index, p: Value) -> Value:
         return upper[p, i]
 
-    for start, height in tiles(0, size, _BLOCK_COLUMNS):
+    for start, _, height in tiles(0, size, _BLOCK_COLUMNS):
         trailing = start + height
         for p in k.range(start, trailing):
             # Update row p, and divide it by the square root of its diagonal element.
             _subtract_product(upper, [p], (start, p), multiplier, p)
             root = k.sqrt(upper[p, p])
             update(lambda v, root=root: [v[0] / root], upper[p], first=p)
-        if height == _BLOCK_COLUMNS:
+        if isinstance(height, int) and height == _BLOCK_COLUMNS:
             for rows in _row_tiles(trailing, size):
                 _subtract_product(upper, rows, (start, trailing), multiplier, rows[0])
     for i in k.range(1, size):

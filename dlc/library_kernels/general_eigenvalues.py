@@ -20,7 +20,8 @@ from dlc.kernels.variables import Variable
 from dlc.library_kernels.eigenvalues import copy_scaled, epsilon, rotate, set_identity, sort_rows
 from dlc.library_kernels.elimination import fill
 from dlc.library_kernels.reflections import REFLECTED_ROWS, reflect, reflection
-from dlc.library_kernels.vectors import Index, best_index, columns, dots, groups, largest, update
+from dlc.library_kernels.vectors import Index, best_index, columns, dots, groups, if_size, largest, load, store, update
+from dlc.shapes.traced_dims import TracedSize
 
 # Maximum QR steps per eigenvalue (about 1.5 are needed), and the number of steps without progress before an exceptional shift.
 _MAX_QR_STEPS = 30
@@ -64,21 +65,23 @@ def eig(
     vectors_real: ArrayReference,
     vectors_imag: ArrayReference,
     work: ArrayReference,
+    work_rows: ArrayReference,
     *,
     with_vectors: bool,
 ) -> None:
     """Compute the eigenvalues of a matrix, and eigenvectors of length 1 as rows, with a positive largest element."""
-    size, dtype = int(x.shape[0]), x.dtype
+    size, dtype = x.shape[0], x.dtype
     h, basis = work[0], work[1]
+    fill(work_rows, 0)
     factor, inverse_scale = copy_scaled(x, h)
     set_identity(basis)
     finite_sum, norm = k.variable(0, dtype), k.variable(0, dtype)
     for i in k.range(size):
-        norm.value = k.maximum(norm.value, largest(0, size, dtype, lambda j, w, i=i: k.absolute(h.load(i, j, width=w))))
+        norm.value = k.maximum(norm.value, largest(0, size, dtype, lambda j, w, i=i: k.absolute(load(h, i, j, width=w))))
         for j in k.range(size):
             finite_sum.value += h[i, j] * 0
     schur = _SchurForm(h, basis if with_vectors else None, real, imag, norm.value)
-    schur.reduce_to_hessenberg()
+    schur.reduce_to_hessenberg(*(work_rows[i] for i in range(3)))
     num_active = k.variable(size, size=size + 1)
     with k.when(finite_sum.value == 0):
         schur.iterate(num_active)
@@ -88,12 +91,12 @@ def eig(
         imag[i] = k.select(is_converged, imag[i] * inverse_scale, float("nan"))
     if with_vectors:
         with k.when(is_converged):
-            _eigenvectors(schur, factor, vectors_real, vectors_imag)
+            _eigenvectors(schur, factor, vectors_real, vectors_imag, (work_rows[0], work_rows[1]))
         with k.when(~is_converged):
             for part in (vectors_real, vectors_imag):
                 fill(part, float("nan"))
     sort_rows([real, imag], _is_before, (vectors_real, vectors_imag) if with_vectors else ())
-    for matrix in (h, basis):
+    for matrix in (h, basis, work_rows):
         fill(matrix, 0)
 
 
@@ -116,13 +119,12 @@ class _SchurForm:
     norm: Value
 
     @property
-    def size(self) -> int:
-        return int(self.h.shape[0])
+    def size(self) -> TracedSize:
+        return self.h.shape[0]
 
-    def reduce_to_hessenberg(self) -> None:
-        """Eliminate the elements below the subdiagonal, column by column."""
-        h, size, dtype = self.h, self.size, self.h.dtype
-        column, v, product = k.buffer(size, dtype), k.buffer(size, dtype), k.buffer(size, dtype)
+    def reduce_to_hessenberg(self, column: ArrayReference, v: ArrayReference, product: ArrayReference) -> None:
+        """Eliminate the elements below the subdiagonal, column by column. The operands are work rows of zeros."""
+        h, size = self.h, self.size
         for step in k.range(size - 2):
             first = step + 1
             for i in k.range(size):
@@ -150,13 +152,13 @@ class _SchurForm:
                     self.imag[last] = 0
                     num_active.value = last
                     num_steps.value = 0
-                if size > 1:
+                for _ in if_size(size, 2):
                     with k.when(first + 1 == last):
                         previous = k.assume_index(first, size - 1)
                         self._split_block(previous)
                         num_active.value = previous
                         num_steps.value = 0
-                if size > 2:
+                for _ in if_size(size, 3):
                     with k.when(first + 1 < last):
                         is_stuck = num_steps.value % _STEPS_BEFORE_EXCEPTIONAL_SHIFT == 0
                         self._double_shift_step(first, k.assume_index(last - 2, size - 2), is_stuck)
@@ -271,23 +273,28 @@ class _SchurForm:
 
 def _reflect_columns(x: ArrayReference, v: ArrayReference, scale: Value, first: Index, product: ArrayReference) -> None:
     """Apply a reflection to the columns of x: x -= t·v·(vᵀ·x), where v is 0 before `first`; `product` is a work buffer."""
-    size = int(x.shape[0])
+    size = x.shape[0]
     for j, w in columns(0, size, x.dtype):
         total = k.variable(k.full(w, 0, x.dtype))
         for i in k.range(first, size):
-            total.value = k.fma(v[i], x.load(i, j, width=w), total.value)
-        product.store(j, value=total.value * scale)
+            total.value = k.fma(v[i], load(x, i, j, width=w), total.value)
+        store(product, j, value=total.value * scale)
     for i in k.range(first, size):
         update(lambda vectors, factor=-v[i]: [k.fma(factor, vectors[1], vectors[0])], x[i], product)
 
 
-def _eigenvectors(schur: _SchurForm, factor: Value, vectors_real: ArrayReference, vectors_imag: ArrayReference) -> None:
+def _eigenvectors(
+    schur: _SchurForm,
+    factor: Value,
+    vectors_real: ArrayReference,
+    vectors_imag: ArrayReference,
+    solution: tuple[ArrayReference, ArrayReference],
+) -> None:
     """Compute the eigenvectors from the Schur form; the second one of a conjugate pair is the conjugate of the first.
 
-    `factor` is that of the scaled matrix, to which the eigenvalues do not belong any longer.
+    `factor` is that of the scaled matrix, to which the eigenvalues do not belong any longer. `solution` are two work rows.
     """
     h, size, dtype = schur.h, schur.size, schur.h.dtype
-    solution = (k.buffer(size, dtype), k.buffer(size, dtype))
     smallest = k.maximum(schur.norm * epsilon(dtype), float(np.finfo(dtype).tiny))
     for i in k.range(size):
         eigenvalue = _Complex(schur.real[i] * factor, schur.imag[i] * factor)
@@ -297,7 +304,7 @@ def _eigenvectors(schur: _SchurForm, factor: Value, vectors_real: ArrayReference
                     part[j] = 0
             end = k.assume_index(k.select(eigenvalue.imag > 0, i + 1, i), size)
             solution[0][i] = 1
-            if size > 1:
+            for _ in if_size(size, 2):
                 with k.when(eigenvalue.imag > 0):
                     _start_in_block(h, eigenvalue, k.assume_index(i, size - 1), solution)
             _substitute_back(h, eigenvalue, i, end, solution, smallest)
@@ -307,8 +314,8 @@ def _eigenvectors(schur: _SchurForm, factor: Value, vectors_real: ArrayReference
                     for m in k.range(end + 1):
                         row = k.assume_index(m, size)
                         assert schur.basis is not None
-                        total.value = k.fma(part[row], schur.basis.load(row, j, width=w), total.value)
-                    output.store(i, j, value=total.value)
+                        total.value = k.fma(part[row], load(schur.basis, row, j, width=w), total.value)
+                    store(output, i, j, value=total.value)
             _normalize(vectors_real[i], vectors_imag[i])
             with k.when(eigenvalue.imag > 0):
                 for j in k.range(size):
@@ -338,14 +345,14 @@ def _substitute_back(
     smallest: Value,
 ) -> None:
     """Solve (h - λ)·y = 0 for the elements before `start`, given those from `start` to `end`."""
-    size, dtype = int(h.shape[0]), h.dtype
+    size, dtype = h.shape[0], h.dtype
 
     def residual(row: Value) -> _Complex:
         """Return -Σ h_rj·y_j over the elements after the row, which alone are not 0."""
         real, imag = dots(h[row], solution)
         return _Complex(-real, -imag)
 
-    def store(row: Value, value: _Complex) -> None:
+    def set_element(row: Value, value: _Complex) -> None:
         solution[0][row], solution[1][row] = value.real, value.imag
 
     for t in k.range(start):
@@ -355,7 +362,7 @@ def _substitute_back(
         is_block_start = (row < size - 1) & (h[after, row] != 0)
         value = _Complex(h[row, row] - eigenvalue.real, -eigenvalue.imag)
         with k.when(~(is_block_end | is_block_start)):
-            store(row, residual(row).over(value, smallest))
+            set_element(row, residual(row).over(value, smallest))
         with k.when(is_block_end):
             first_value = _Complex(h[before, before] - eigenvalue.real, -eigenvalue.imag)
             upper, lower = h[before, row], h[row, before]
@@ -363,8 +370,8 @@ def _substitute_back(
             determinant = _Complex(product.real - upper * lower, product.imag)
             first, second = residual(before), residual(row)
             smallest_determinant = smallest * smallest
-            store(before, (value * first - second.scaled(upper)).over(determinant, smallest_determinant))
-            store(row, (first_value * second - first.scaled(lower)).over(determinant, smallest_determinant))
+            set_element(before, (value * first - second.scaled(upper)).over(determinant, smallest_determinant))
+            set_element(row, (first_value * second - first.scaled(lower)).over(determinant, smallest_determinant))
         greatest = k.maximum(*(_Complex(solution[0][r], solution[1][r]).magnitude() for r in (row, before)))
         # Products of large elements would overflow.
         with k.when(greatest > 1 / epsilon(dtype)):
@@ -374,9 +381,9 @@ def _substitute_back(
 
 def _normalize(real: ArrayReference, imag: ArrayReference) -> None:
     """Scale a complex vector to length 1, with a largest element that is positive."""
-    (size,), dtype = map(int, real.shape), real.dtype
+    (size,), dtype = real.shape, real.dtype
     greatest = largest(
-        0, size, dtype, lambda j, w: k.maximum(k.absolute(real.load(j, width=w)), k.absolute(imag.load(j, width=w)))
+        0, size, dtype, lambda j, w: k.maximum(k.absolute(load(real, j, width=w)), k.absolute(load(imag, j, width=w)))
     )
     for part in (real, imag):
         update(lambda vectors: [vectors[0] / greatest], part)

@@ -2,53 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import dlc.kernels as k
 from dlc.dialects import dl
-from dlc.dialects.dl.base import DlOp, flag, number
+from dlc.dialects.dl.base import flag
 from dlc.dialects.dl.interfaces import LibraryKernel
 from dlc.kernels.references import ArrayReference
 from dlc.library_kernels.eigenvalues import eigh, svd
 from dlc.library_kernels.elimination import cholesky, lu, triangular_solve
 from dlc.library_kernels.general_eigenvalues import eig
 from dlc.library_kernels.reflections import REFLECTED_ROWS, householder, orthogonal
-from dlc.library_kernels.vectors import column_grid, lanes_of, points_per_task
-from dlc.shapes.dims import UndecidableError
+from dlc.library_kernels.vectors import column_grid, if_size, lanes_of, points_per_task
 
 
-def _static_sizes(op: DlOp, sizes: Sequence[Any]) -> list[int]:
-    """Return matrix sizes as ints; raise UndecidableError for symbolic ones."""
-    if not all(isinstance(s, int) for s in sizes):
-        raise UndecidableError(f"{op.name}: matrix sizes must be static, got {' × '.join(map(str, sizes))}")
-    return list(sizes)
-
-
-def _per_matrix(factorize: Callable[..., None], multiply_adds: Callable[[int, int], int]) -> Callable[..., None]:
-    """Return the loops of an op that factors one matrix per point, in `multiply_adds(rows, columns)`."""
+def _per_matrix(
+    factorize: Callable[..., None], multiply_adds: Callable[[Any, Any], Any], *, min_rows: int = 0
+) -> Callable[..., None]:
+    """Return the loops of an op that factors one matrix of at least `min_rows` per point, in `multiply_adds(rows, columns)`."""
 
     def factorize_batch(op: Any, *arrays: ArrayReference) -> None:
-        n, m = _static_sizes(op, arrays[0].shape[1:])
+        n, m = arrays[0].shape[1:]
         settings = {"with_vectors": flag(op.vectors)} if isinstance(op, dl.EighOp | dl.EigOp) else {}
         for problem in k.grid(arrays[0].shape[0], parallel=points_per_task(multiply_adds(n, m))):
-            factorize(*(x[problem] for x in arrays), **settings)
+            for _ in if_size(n, min_rows):
+                factorize(*(x[problem] for x in arrays), **settings)
 
     return factorize_batch
 
 
 def _triangular_solve(op: dl.TriangularSolveOp, a: ArrayReference, b: ArrayReference, x: ArrayReference) -> None:
     """Solve for some columns per task, since columns are independent."""
-    n, columns = _static_sizes(op, b.shape[1:])
-    for problem, column, width in column_grid(x.shape[0], columns=columns, width=lanes_of(x.dtype), work=n * n // 2):
+    n, columns = b.shape[1:]
+    for problem, column, width in column_grid(
+        x.shape[0], columns=columns, width=lanes_of(x.dtype), work=n * n // 2, is_masked=True
+    ):
         triangular_solve(a[problem], b[problem], x[problem], column, width, lower=flag(op.lower), unit=flag(op.unit))
 
 
 def _orthogonal(op: dl.OrthogonalOp, vectors: ArrayReference, scales: ArrayReference, result: ArrayReference) -> None:
     """Compute some columns of Q per task, since columns are independent."""
-    n, m = _static_sizes(op, vectors.shape[1:])
-    count = int(number(op.count))
-    for problem, first, height in column_grid(vectors.shape[0], columns=count, width=REFLECTED_ROWS, work=2 * n * m):
+    n, m = vectors.shape[1:]
+    for problem, first, height in column_grid(vectors.shape[0], columns=result.shape[1], width=REFLECTED_ROWS, work=2 * n * m):
         orthogonal(vectors[problem], scales[problem], result[problem], first, height)
 
 
@@ -56,9 +52,9 @@ RULES: dict[type[LibraryKernel], Callable[..., None]] = {
     dl.LuOp: _per_matrix(lu, lambda n, m: n**3 // 3),
     dl.TriangularSolveOp: _triangular_solve,
     dl.CholeskyOp: _per_matrix(cholesky, lambda n, m: n**3 // 6),
-    dl.HouseholderOp: _per_matrix(householder, lambda n, m: 2 * n * m * min(n, m)),
+    dl.HouseholderOp: _per_matrix(householder, lambda n, m: 2 * n * m * m),
     dl.OrthogonalOp: _orthogonal,
-    dl.EighOp: _per_matrix(eigh, lambda n, m: 4 * n**3),
-    dl.EigOp: _per_matrix(eig, lambda n, m: 20 * n**3),
+    dl.EighOp: _per_matrix(eigh, lambda n, m: 4 * n**3, min_rows=1),
+    dl.EigOp: _per_matrix(eig, lambda n, m: 20 * n**3, min_rows=1),
     dl.SvdOp: _per_matrix(svd, lambda n, m: 20 * n * n * m),
 }

@@ -14,7 +14,7 @@ import dlc.kernels as k
 from dlc.kernels.references import ArrayReference
 from dlc.kernels.values import Value
 from dlc.library_kernels.elimination import copy
-from dlc.library_kernels.vectors import Index, columns, dots, groups, largest, sums, update
+from dlc.library_kernels.vectors import Index, columns, dots, groups, largest, load, store, sums, update
 
 # Rows that share each load of a reflection.
 REFLECTED_ROWS = 4
@@ -42,13 +42,13 @@ def reflection(x: ArrayReference, first: Index, v: ArrayReference) -> tuple[Valu
     Stores v, with v[first] = 1, and returns t and the one nonzero element of the result. Elements before `first` are
     ignored; v is 0 there.
     """
-    size, first_column = int(x.shape[0]), k.index(first).astype(np.int64)
+    size, first_column = x.shape[0], k.index(first).astype(np.int64)
 
     def after_first(j: Index, w: int) -> Value:
-        return k.select(column_indices(j, w) > first_column, x.load(j, width=w), 0)
+        return k.select(column_indices(j, w) > first_column, load(x, j, width=w), 0)
 
     greatest = largest(
-        first, size, x.dtype, lambda j, w: k.absolute(k.select(column_indices(j, w) >= first_column, x.load(j, width=w), 0))
+        first, size, x.dtype, lambda j, w: k.absolute(k.select(column_indices(j, w) >= first_column, load(x, j, width=w), 0))
     )
     # Scale elements to at most 1, so that their squares do not overflow. The reciprocal of a subnormal number may be infinite.
     unit = 1 / k.maximum(greatest, float(np.finfo(x.dtype).tiny))
@@ -64,7 +64,7 @@ def reflection(x: ArrayReference, first: Index, v: ArrayReference) -> tuple[Valu
     is_needed = square_sum != 0
     divisor = k.select(is_needed, alpha - beta, 1)
     for j, w in columns(first, size, x.dtype):
-        v.store(j, value=after_first(j, w) * unit / divisor)
+        store(v, j, value=after_first(j, w) * unit / divisor)
     v[first] = 1
     return k.select(is_needed, (beta - alpha) / beta, 0), k.select(is_needed, beta / unit, x[first])
 
@@ -74,9 +74,9 @@ def householder(x: ArrayReference, triangle: ArrayReference, vectors: ArrayRefer
 
     `triangle` receives the columns of R; `vectors` and `scales` receive the reflections of Q.
     """
-    rows, size = map(int, x.shape)
+    rows, size = x.shape
     copy(x, triangle)
-    count = min(rows, size)
+    count = vectors.shape[0]
     for i in k.range(count):
         for j in k.range(size):
             vectors[i, j] = 0
@@ -90,14 +90,15 @@ def householder(x: ArrayReference, triangle: ArrayReference, vectors: ArrayRefer
             scales[p] = scale
             for i in k.range(p + 1, end):
                 reflect(triangle, [i], vectors[p], scale, p)
-            for j in k.range(p + 1, size):
-                triangle[p, j] = 0
+            for j, w in columns(p, size, triangle.dtype):
+                is_after_diagonal = column_indices(j, w) > p.astype(np.int64)
+                store(triangle, p, j, value=k.select(is_after_diagonal, 0, load(triangle, p, j, width=w)))
             triangle[p, p] = diagonal
 
 
 def orthogonal(vectors: ArrayReference, scales: ArrayReference, result: ArrayReference, first: Index, height: int) -> None:
     """Compute some columns of Q from the reflections, as rows of the result."""
-    count, size = map(int, vectors.shape)
+    count, size = vectors.shape
     rows = [first + r for r in range(height)]
     for i in rows:
         for j in k.range(size):

@@ -37,20 +37,23 @@ def is_one(size: TracedSize) -> bool:
     return isinstance(size, int) and size == 1
 
 
-def split_extent(extent: Any, width: int) -> list[tuple[int, int, Any]]:
+def split_extent(extent: Any, width: int, *, is_masked: bool = False) -> list[tuple[int, int, Any]]:
     """Split an extent into (start, width, count): `count` tiles of `width`, then one tile for the remainder.
 
-    A symbolic extent is split into tiles of width 1.
+    A symbolic extent is split into tiles of width 1, or if `is_masked` into tiles of which the last one may reach beyond it.
     """
     if not isinstance(extent, int):
-        return [(0, 1, extent)]
+        return [(0, width, -(-extent // width)) if is_masked else (0, 1, extent)]
     num_tiles, remainder = divmod(extent, width)
     return [tiles for tiles in ((0, width, num_tiles), (extent - remainder, remainder, 1)) if tiles[1] and tiles[2]]
 
 
-def column_grid(*sizes: Any, columns: Any, width: int, work: Any) -> Iterator[Any]:
-    """Yield (*point, column, width) for grids over `sizes` and tiles of columns, with `work` multiply-adds per column."""
-    for first, tile_width, count in split_extent(columns, width):
+def column_grid(*sizes: Any, columns: Any, width: int, work: Any, is_masked: bool = False) -> Iterator[Any]:
+    """Yield (*point, column, width) for grids over `sizes` and tiles of columns (see `split_extent`).
+
+    A column takes `work` multiply-adds.
+    """
+    for first, tile_width, count in split_extent(columns, width, is_masked=is_masked):
         for *point, tile in k.grid(*sizes, count, parallel=points_per_task(work * tile_width)):
             yield (*point, tile * tile_width + first, tile_width)
 
@@ -60,22 +63,47 @@ def lanes_of(dtype: Dtype) -> int:
     return _CACHE_LINE_BYTES // dtype.itemsize
 
 
-def tiles(low: Index, high: int, size: int) -> Iterator[tuple[Index, int]]:
-    """Yield (start, size) for tiles of [low, high) that start at multiples of `size`; the last one is the remainder.
+def tiles(low: Index, high: TracedSize, size: int) -> Iterator[tuple[Index, int, TracedSize]]:
+    """Yield (start, size, count) for tiles of [low, high) that start at multiples of `size`; the last one is the remainder.
 
-    The first tile starts at or before `low`.
+    The first tile starts at or before `low`. Each has `size` indices, of which `count` are below `high`: a tile of a static
+    remainder is smaller, a tile of a symbolic remainder reaches beyond `high`.
     """
-    end, start = high - high % size, low // size * size
-    if end and (not isinstance(start, int) or start < end):
+    remainder = high % size
+    end, start = high - remainder, low // size * size
+    if not isinstance(end, int) or (end and (not isinstance(start, int) or start < end)):
         for tile_start in k.range(start, end, size):
-            yield tile_start, size
-    if high > end and (not isinstance(start, int) or start <= end):
-        yield end, high - end
+            yield tile_start, size, size
+    if not isinstance(remainder, int):
+        with k.when(k.index(remainder) > 0):
+            yield k.index(end), size, remainder
+    elif remainder and not (isinstance(start, int) and isinstance(end, int) and start > end):
+        yield end, remainder, remainder
 
 
 def columns(low: Index, high: TracedSize, dtype: Dtype) -> Iterator[tuple[Index, int]]:
-    """Yield (start, width) for vectors of columns, like `tiles`."""
-    return tiles(low, int(high), lanes_of(dtype))
+    """Yield (start, width) for vectors of columns, like `tiles`; the last one may reach beyond a symbolic `high`."""
+    for start, width, _ in tiles(low, high, lanes_of(dtype)):
+        yield start, width
+
+
+def load(x: ArrayReference, *indices: Index, width: int) -> Value:
+    """Return a vector of columns; those beyond the row are 0."""
+    return x.load(*indices, width=width, fill=0)
+
+
+def store(x: ArrayReference, *indices: Index, value: Value) -> None:
+    """Store a vector of columns, without those beyond the row."""
+    x.store(*indices, value=value, masked=True)
+
+
+def if_size(size: TracedSize, minimum: int) -> Iterator[None]:
+    """Run the body of a `for` statement once if a size is at least `minimum`."""
+    if minimum and not isinstance(size, int):
+        with k.when(k.index(size) >= minimum):
+            yield
+    elif size >= minimum:
+        yield
 
 
 def row_vectors(x: ArrayReference) -> Iterator[tuple[Index, Index, int]]:
@@ -88,12 +116,12 @@ def row_vectors(x: ArrayReference) -> Iterator[tuple[Index, Index, int]]:
 def update(function: Callable[[Sequence[Value]], Sequence[Value]], *rows: ArrayReference, first: Index = 0) -> None:
     """Update rows from column `first` on: `function` maps vectors of all rows to new vectors of the first ones."""
     for j, w in columns(first, rows[0].shape[0], rows[0].dtype):
-        for row, value in zip(rows, function([row.load(j, width=w) for row in rows]), strict=False):
-            row.store(j, value=value)
+        for row, value in zip(rows, function([load(row, j, width=w) for row in rows]), strict=False):
+            store(row, j, value=value)
 
 
 def best_index(
-    start: Index, size: int, elements: Callable[[Index], Sequence[Value]], is_better: Order
+    start: Index, size: TracedSize, elements: Callable[[Index], Sequence[Value]], is_better: Order
 ) -> tuple[Sequence[Value], Value]:
     """Return the best elements from `start` on, and their index, the first one of equal ones."""
     best, position = [k.variable(x) for x in elements(start)], k.variable(start, size=size)
@@ -106,7 +134,7 @@ def best_index(
     return [variable.value for variable in best], position.value
 
 
-def groups(low: Index, high: Index, size: int, end: int) -> Iterator[list[Index]]:
+def groups(low: Index, high: Index | TracedSize, size: int, end: TracedSize) -> Iterator[list[Index]]:
     """Yield [i, i + 1, …] for groups of `size` indices of [low, high), then single indices; high is at most `end`."""
     first, last = k.index(low), k.index(high)
     whole = first + (last - first) // size * size
@@ -131,8 +159,8 @@ def dots(x: ArrayReference, rows: Sequence[ArrayReference], first: Index = 0) ->
     """Return the dot products of a row with others, over the columns from the first one."""
 
     def products(j: Index, w: int) -> list[tuple[Value, Value]]:
-        vector = x.load(j, width=w)
-        return [(vector, row.load(j, width=w)) for row in rows]
+        vector = load(x, j, width=w)
+        return [(vector, load(row, j, width=w)) for row in rows]
 
     return sums(first, x.shape[0], len(rows), x.dtype, products)
 
@@ -157,7 +185,8 @@ def _fold(
 ) -> list[Value]:
     """Reduce `count` values over columns by `step(start, width, totals)`, from 0; combine the lanes at the end."""
     lanes = lanes_of(dtype)
-    totals = [k.variable(k.full(lanes, 0, dtype)) for _ in range(count if int(high) >= lanes else 0)]
+    is_narrow = isinstance(high, int) and high < lanes
+    totals = [k.variable(k.full(lanes, 0, dtype)) for _ in range(0 if is_narrow else count)]
     remainder: list[Value] = []
     for start, width in columns(low, high, dtype):
         if width < lanes:

@@ -8,23 +8,22 @@ reverse mode" (2008).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import Array
 from dlc.numpy.apply import Operand, apply, apply_all, convert, in_float32_or_wider
 from dlc.numpy.custom_derivatives import with_jvp_rule
 from dlc.numpy.functions.comparison import equal, greater, greater_equal
-from dlc.numpy.functions.creation import tril
+from dlc.numpy.functions.creation import arange, tril, zeros
 from dlc.numpy.functions.elementwise import abs, add, divide, log, multiply, negative, sign, subtract, where
 from dlc.numpy.functions.indexing import getitem, take_along_axis
 from dlc.numpy.functions.joining import concat
 from dlc.numpy.functions.matrix_products import matmul, trace
 from dlc.numpy.functions.reductions import argmax, max, prod, sum
 from dlc.numpy.functions.shape_manipulation import diagonal, expand_dims, matrix_transpose
+from dlc.shapes.traced_dims import TracedSize
 
 Operands = Sequence[Operand]
 
@@ -77,15 +76,9 @@ def solve(a: Operand, columns: Operand) -> Any:
 def inverse(x: Operand) -> Any:
     def identity_rows(order: Any) -> Any:
         """Return the permuted rows of the identity matrix."""
-        return convert(equal(expand_dims(order, -1), _row_indices(x.shape[-1])), x.dtype)
+        return convert(equal(expand_dims(order, -1), arange(x.shape[-1])), x.dtype)
 
     return _solve_by_lu(x, identity_rows)
-
-
-@lru_cache(maxsize=256)
-def _row_indices(size: int) -> Array:
-    """Return 0, 1, … size - 1, cached so that a program contains the constant once."""
-    return np.arange(size)
 
 
 # Determinants
@@ -124,7 +117,7 @@ def _cofactors(x: Operand) -> Any:
 
 
 @in_float32_or_wider
-@with_jvp_rule(lambda y, _, __: np.zeros(y.shape, y.dtype))
+@with_jvp_rule(lambda y, _, __: zeros(y.shape, y.dtype))
 def determinant_sign(x: Operand) -> Any:
     """Return the sign of the determinant, whose derivative is zero."""
     pivots, flips = _pivots(x)
@@ -156,7 +149,7 @@ def _reflections(x: Operand) -> Sequence[Any]:
 
 
 @in_float32_or_wider
-def r_factor(x: Operand, rows: int) -> Any:
+def r_factor(x: Operand, rows: TracedSize) -> Any:
     """Return the first `rows` rows of R in x = Q·R."""
     return matrix_transpose(getitem(_reflections(x)[0], (..., slice(rows))))
 
@@ -165,7 +158,7 @@ def r_factor(x: Operand, rows: int) -> Any:
 def complete_qr(x: Operand) -> Any:
     """Return (Q, R) with a square Q. Not differentiable: the columns of Q beyond the rank of R are arbitrary."""
     columns, vectors, scales = _reflections(x)
-    q = apply(dl.OrthogonalOp, vectors, scales, count=x.shape[-2])
+    q = apply(dl.OrthogonalOp, vectors, scales, count=(x.shape[-2],))
     return matrix_transpose(q), matrix_transpose(columns)
 
 
@@ -176,7 +169,7 @@ def packed_qr(x: Operand) -> Any:
     rows, count = x.shape[-2:]
     strict_lower = tril(matrix_transpose(vectors), k=-1)
     if rows < count:
-        strict_lower = concat([strict_lower, np.zeros((*x.shape[:-1], count - rows), x.dtype)], axis=-1)
+        strict_lower = concat([strict_lower, zeros((*x.shape[:-1], count - rows), x.dtype)], axis=-1)
     return add(matrix_transpose(columns), strict_lower), scales
 
 
@@ -196,7 +189,7 @@ def reduced_qr(x: Operand) -> Any:
     """Return (Q, R) of matrices with at least as many rows as columns; Q has the shape of `x`."""
     reflected, vectors, scales = _reflections(x)
     count = x.shape[-1]
-    q = apply(dl.OrthogonalOp, vectors, scales, count=count)
+    q = apply(dl.OrthogonalOp, vectors, scales, count=(count,))
     return matrix_transpose(q), matrix_transpose(getitem(reflected, (..., slice(count))))
 
 
@@ -232,7 +225,7 @@ def _eigenvectors_tangent(results: tuple[Any, Any], _: Operands, tangents: Opera
 @with_jvp_rule(_eigenvectors_tangent)
 def symmetric_eigen(x: Operand) -> Any:
     """Return the eigenvalues w and the eigenvectors V of symmetric matrices."""
-    w, rows = apply_all(dl.EighOp, x, vectors=True)
+    w, rows, _ = apply_all(dl.EighOp, x, vectors=True)
     return w, matrix_transpose(rows)
 
 
@@ -285,7 +278,7 @@ def _general_tangent(results: tuple[Any, Any, Any, Any], _: Operands, tangents: 
 @with_jvp_rule(_general_tangent)
 def general_eigen(x: Operand) -> Any:
     """Return the real and imaginary parts of the eigenvalues and of the eigenvectors of square matrices."""
-    w_real, w_imag, rows_real, rows_imag, _ = apply_all(dl.EigOp, x, vectors=True)
+    w_real, w_imag, rows_real, rows_imag, *_ = apply_all(dl.EigOp, x, vectors=True)
     return w_real, w_imag, matrix_transpose(rows_real), matrix_transpose(rows_imag)
 
 
@@ -348,11 +341,11 @@ def _svd_by_rotations(x: Operand, *, full_matrices: bool) -> tuple[Any, Any, Any
         v, s, ut = _svd_by_rotations(matrix_transpose(x), full_matrices=full_matrices)
         return matrix_transpose(ut), s, matrix_transpose(v)
     reflected, vectors, scales = _reflections(x)
-    q = apply(dl.OrthogonalOp, vectors, scales, count=rows if full_matrices else count)
+    q = apply(dl.OrthogonalOp, vectors, scales, count=(rows if full_matrices else count,))
     r = matrix_transpose(getitem(reflected, (..., slice(count))))
     s, rotated, rotations = _jacobi_svd(r)
     lengths, vectors, scales = apply_all(dl.HouseholderOp, rotated)
-    directions = apply(dl.OrthogonalOp, vectors, scales, count=count)
+    directions = apply(dl.OrthogonalOp, vectors, scales, count=(count,))
     signs = where(greater_equal(diagonal(lengths, 0, -2, -1), 0), np.ones((), x.dtype), -1)
     vt = multiply(directions, expand_dims(signs, -1))
     u = matmul(rotations, getitem(q, (..., slice(count), slice(None))) if full_matrices else q)

@@ -1,7 +1,8 @@
 """Fourier transforms: as in `numpy.fft`, of real and complex arrays, of any length, along any axis.
 
 A transform of length n is computed in stages of small factors of n (`dl.dft`), or by three transforms of length about 2n if n
-has a prime factor above 64. Errors are of the order of the last bit of the largest result, times log n.
+has a prime factor above 64. The length must be static: a symbolic axis is specialized per size. Errors are of the order of the
+last bit of the largest result, times log n.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dlc.numpy.apply import (
     apply,
     call_numpy,
     convert,
+    has_symbolic_size,
     normalize_axes,
     normalize_axis,
     operand,
@@ -31,12 +33,15 @@ from dlc.numpy.apply import (
     refuse,
 )
 from dlc.numpy.calling_convention import numpy_converters
+from dlc.numpy.functions.comparison import less
 from dlc.numpy.functions.complex_numbers import ComplexArrayLike, conj
-from dlc.numpy.functions.elementwise import multiply
+from dlc.numpy.functions.creation import arange
+from dlc.numpy.functions.elementwise import divide, multiply, subtract, where
 from dlc.numpy.functions.joining import concat, pad
 from dlc.numpy.functions.shape_manipulation import expand_dims, moveaxis, roll, slice_axis, squeeze
 from dlc.numpy.namespace import check_device
 from dlc.numpy.unsupported_names import raise_unsupported_name
+from dlc.shapes.dims import UndecidableError
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft", "irfft2",
@@ -131,12 +136,17 @@ def irfft2(x: ComplexArrayLike, /, s: Sequence[int] | None = None, axes: Axes = 
 def fftfreq(n: int, /, d: float = 1.0, dtype: AnyDType = np.float32, *, device: str | None = None) -> Any:
     """Return the frequencies of the bins of `fft` for a sample spacing of d; float32 by default."""
     check_device(device)
+    if has_symbolic_size((n,)):
+        bins = arange(n)
+        return convert(divide(where(less(bins, (n + 1) // 2), bins, subtract(bins, n)), n * d), dtype)
     return call_numpy("fftfreq", np.fft.fftfreq, n, d).astype(dtype)
 
 
 def rfftfreq(n: int, /, d: float = 1.0, dtype: AnyDType = np.float32, *, device: str | None = None) -> Any:
     """Return the frequencies of the bins of `rfft` for a sample spacing of d; float32 by default."""
     check_device(device)
+    if has_symbolic_size((n,)):
+        return convert(divide(arange(n // 2 + 1), n * d), dtype)
     return call_numpy("rfftfreq", np.fft.rfftfreq, n, d).astype(dtype)
 
 
@@ -201,6 +211,9 @@ def _transform(
     input_length = components[0].shape[axis]
     is_half_spectrum = onesided and inverse
     length = n if n is not None else 2 * (input_length - 1) if is_half_spectrum else input_length
+    if not isinstance(length, int):
+        # The stages depend on the factors of the length.
+        refuse(UndecidableError(f"{name}: a transform of length {length} along axis {axis}; the length must be static"))
     if length < 1:
         refuse(
             ShapeError(

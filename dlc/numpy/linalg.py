@@ -38,7 +38,7 @@ from dlc.numpy.apply import (
 )
 from dlc.numpy.calling_convention import numpy_converters
 from dlc.numpy.functions.comparison import greater, not_equal
-from dlc.numpy.functions.creation import tril, triu
+from dlc.numpy.functions.creation import eye, tril, triu
 from dlc.numpy.functions.elementwise import abs, add, divide, multiply, power, subtract
 from dlc.numpy.functions.indexing import getitem
 from dlc.numpy.functions.joining import concat
@@ -57,7 +57,6 @@ from dlc.numpy.functions.shape_manipulation import (
 )
 from dlc.numpy.functions.shape_manipulation import diagonal as _diagonal
 from dlc.numpy.unsupported_names import UNSUPPORTED_LINALG_NAMES, raise_unsupported_name
-from dlc.shapes.dims import UndecidableError, is_static
 
 __all__ = [
     "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matmul",
@@ -132,7 +131,7 @@ def matrix_power(x: ArrayLike, n: int, /) -> Any:
     if n < 0:
         x, n = operand(inv(x)), -n
     if n == 0:
-        return broadcast_to(np.eye(x.shape[-1], dtype=x.dtype), x.shape)
+        return broadcast_to(eye(x.shape[-1], dtype=x.dtype), x.shape)
     result: Any = None
     while n:
         result = (x if result is None else matmul(result, x)) if n % 2 else result
@@ -255,7 +254,8 @@ def lstsq(a: ArrayLike, b: ArrayLike, /, rcond: ArrayLike | None = None) -> tupl
 
 def _relative_threshold(x: Operand, rtol: ArrayLike | None) -> Operand:
     """Return the relative threshold below which singular values count as 0, for each matrix."""
-    relative = np.finfo(x.dtype).eps * np.max(x.shape[-2:], initial=1) if rtol is None else rtol
+    rows, columns = x.shape[-2:]
+    relative = float(np.finfo(x.dtype).eps) * (rows if rows > columns else columns) if rtol is None else rtol
     return operand(broadcast_to(convert(relative, x.dtype), x.shape[:-2]))
 
 
@@ -311,7 +311,7 @@ def qr(x: ArrayLike, /, *, mode: str = "reduced") -> Any:
     x = _matrix("qr", x)
     rows, count = x.shape[-2:]
     if mode == "r":
-        return decompositions.r_factor(x, np.minimum(rows, count))
+        return decompositions.r_factor(x, rows if rows < count else count)
     if mode not in ("reduced", "complete"):
         refuse(UnsupportedError(f'qr: mode {mode!r}; expected "reduced", "complete" or "r"'))
     if rows >= count:
@@ -366,8 +366,6 @@ def _matrix(name: str, x: ArrayLike) -> Operand:
     (x,) = promote_to_float(x)
     if x.ndim < 2:
         refuse(ShapeError(f"{name}: an array of shape {x.shape}; expected a matrix, at least two axes"))
-    if not is_static(x.shape[-2:]):
-        refuse(UndecidableError(f"{name}: matrices of {x.shape[-2]} × {x.shape[-1]}; these dims must be static"))
     return x
 
 

@@ -49,7 +49,7 @@ from dlc.passes.types import (
     vector_type,
     zero_attribute,
 )
-from dlc.shapes.dims import Dim, Size, UndecidableError
+from dlc.shapes.dims import Dim, Size, UndecidableError, is_nonnegative
 
 Index: TypeAlias = "int | SSAValue"
 # Attribute of a matrix product with a constant matrix: the value of the matrix.
@@ -351,13 +351,19 @@ class OpBuilder(NamedTuple):
         for monomial, coefficient in size.terms.items():
             product: Index = coefficient
             for atom in monomial:
-                if isinstance(atom, str):
-                    factor = self.value(self.size(Dim.symbol(atom)))
-                else:
-                    factor = self.floordiv(self.compute_size(atom[0]), self.value(self.compute_size(atom[1])))
-                product = self.multiply(factor, product)
+                factor = self.size(Dim.symbol(atom)) if isinstance(atom, str) else self._compute_quotient(*atom)
+                product = self.multiply(self.value(factor), product)
             total = self.add(total, product)
         return total
+
+    def _compute_quotient(self, dividend: Dim, divisor: Dim) -> Index:
+        """Return a floor division of sizes; the dividend may be negative."""
+        a, b = self.compute_size(dividend), self.value(self.compute_size(divisor))
+        if is_nonnegative(dividend):
+            return self.floordiv(a, b)
+        # For a negative a: a // b = -((b - 1 - a) // b).
+        rounded_up = self.floordiv(self.subtract(self.add(b, -1), a), b)
+        return self.select(self.compare(a, "slt", 0), self.multiply(rounded_up, -1), self.floordiv(a, b))
 
     def parallel(self, level: str, bounds: Sequence[tuple[Size, int]], names: Sequence[str]) -> scf.ParallelOp:
         """Insert an scf.parallel over (extent, step) pairs with an empty body.

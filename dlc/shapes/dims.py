@@ -269,8 +269,11 @@ def _floordiv(a: Dim, b: Dim) -> Size:
             return quotient_terms + remainder // divisor
         # (g·r) // (g·c) = r // c.
         common = gcd(divisor, *remainder.terms.values())
-        reduced = Dim({m: c // common for m, c in remainder.terms.items()}), Dim.lift(divisor // common)
-        return quotient_terms + Dim({(reduced,): 1})
+        dividend, divisor = Dim({m: c // common for m, c in remainder.terms.items()}), divisor // common
+        if divisor > 0 and all(c < 0 for m, c in dividend.terms.items() if m):
+            # -r // c = -((r + c - 1) // c): equal roundings up are equal polynomials, and dividends are not negative.
+            return quotient_terms - (divisor - 1 - dividend) // divisor
+        return quotient_terms + Dim({((dividend, Dim.lift(divisor)),): 1})
     if a == b:
         return 1
     # A monomial divisor that divides every term: (n·c) // n = c.

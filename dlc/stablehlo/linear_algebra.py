@@ -93,7 +93,7 @@ def _orthogonal_columns(node: StableHloNode) -> StableHloValue:
     num_vectors = scales.shape[-1]
     strict_lower = dnp.tril(x[..., :num_vectors], k=-1)
     vectors = dnp.add(strict_lower, np.eye(rows, num_vectors, dtype=x.dtype))
-    return node.value(dnp.matrix_transpose(apply(dl.OrthogonalOp, dnp.matrix_transpose(vectors), scales, count=count)))
+    return node.value(dnp.matrix_transpose(apply(dl.OrthogonalOp, dnp.matrix_transpose(vectors), scales, count=(count,))))
 
 
 def _eigh(node: StableHloNode) -> Sequence[StableHloValue]:

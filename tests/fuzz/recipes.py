@@ -454,7 +454,7 @@ def _factorization(p: RandomProgram, op: type[DlOp]) -> ProgramValue:
         properties = {name: True for name in ("lower", "unit") if p.flag()} if n < 4 else {"lower": p.flag()}
     elif op is dl.OrthogonalOp:
         vectors = np.triu(x, 1) + np.eye(n)
-        operands, properties = [vectors, 2 / (vectors**2).sum(-1)], {"count": n}
+        operands, properties = [vectors, 2 / (vectors**2).sum(-1)], {"count": (n,)}
     elif op in (dl.EighOp, dl.EigOp):
         operands, properties = [q * eigenvalues @ q.mT], {"vectors": True}
     elif op is not dl.HouseholderOp:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dlc import lax
 from dlc.errors import ShapeError
+from tests.fuzz import shape_computed_functions as computed_functions
 from tests.fuzz import shape_library_functions as library_functions
 from tests.fuzz.random_shapes import DRAWN_SIZES
 from tests.kernels import kernels
@@ -323,4 +324,5 @@ STEPS: dict[str, Callable[[random.Random], Compute]] = {
     "kernel": _kernel,
     "select": _select,
     **library_functions.STEPS,
+    **computed_functions.STEPS,
 }

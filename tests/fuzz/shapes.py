@@ -37,8 +37,8 @@ WITHOUT_REFERENCE = "compared except for sizes without a reference"
 # The maximum number of size combinations per graph.
 _MAX_COMBINATIONS = 11
 _LARGE_SIZES = (16, 31, 33)
-# A loop may iterate over all elements.
-_MAX_INPUT_ELEMENTS = 20_000
+# A loop may iterate over all elements, and a Kronecker product has their square.
+_MAX_INPUT_ELEMENTS = 2_000
 
 
 def trials(seed: int, count: int, target: str | None = None) -> list[Trial]:
@@ -205,8 +205,8 @@ def _results(call: Callable[[], Results]) -> Results | str:
     """Return the results of a call, or the error that it raises."""
     try:
         return call()
-    except (DlcError, IndexError) as error:
-        # An IndexError is NumPy's, about an array that is constant while a function is traced.
+    except (DlcError, IndexError, ValueError) as error:
+        # The others are NumPy's, about an array that is constant while a function is traced.
         return f"{type(error).__name__}: {error}"
 
 

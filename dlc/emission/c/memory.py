@@ -16,7 +16,7 @@ from dlc.emission.c.statements import Define, Name, concat
 from dlc.emission.common import memory
 from dlc.emission.common.emitter import Handlers
 from dlc.emission.common.linear_expression import LinearExpression
-from dlc.emission.common.memory import ARRAY_ALIGN, lane_in_bounds, memref_address, tile_access
+from dlc.emission.common.memory import ARRAY_ALIGN, lane_access, lane_in_bounds, memref_address, tile_access
 from dlc.emission.common.records import TileAccess
 from dlc.emission.common.registers import Register, element_bytes, memref_type, vector_shape
 from dlc.ir import IndexType, Operation, OpResult, SSAValue, memref, vector
@@ -141,7 +141,8 @@ class CMemoryWriter(CWriter):
         def element(index: int, condition: str) -> str:
             if condition == "0":
                 return padding
-            text = self._load(access, type.scalar, offset + index * access.stride)
+            part, start = lane_access(self, access, offset, index)
+            text = self._load(part, type.scalar, start)
             return text if condition == "1" else concat("(", condition, " ? ", text, " : ", padding, ")")
 
         if access.stride == 0 and is_in_bounds:
@@ -199,7 +200,8 @@ class CMemoryWriter(CWriter):
             return
         for i, condition in enumerate(conditions):
             if condition != "0":
-                text = self._store(access, type.scalar, self.lane(type, value, i), offset + i * access.stride)
+                part, start = lane_access(self, access, offset, i)
+                text = self._store(part, type.scalar, self.lane(type, value, i), start)
                 self.emit(text if condition == "1" else concat("if (", condition, ") ", text))
 
     def load_index(self, op: memref.LoadOp) -> None:

@@ -96,13 +96,17 @@ def tile_access(
     total = view.offset
     for index, stride in zip(index_expressions, view.strides, strict=True):
         total = total.plus(emitter.scale_expression(index, stride))
-    align = gcd(view.align, *(emitter.constant_divisor(name, c) * element_bytes(view.kind) for _, name, c in total.terms))
     strides = tuple(0 if d is None else view.strides[d] for d in dims)
     bounds = tuple(
         None if is_in_bounds or d is None else (index_expressions[d], emitter.size(sizes_of(buffer)[d]))
         for d, is_in_bounds in zip(dims, in_bounds, strict=True)
     )
-    return TileAccess(view, *emitter.address(view, total), align, strides, total, bounds)
+    return TileAccess(view, *emitter.address(view, total), _alignment(emitter, view, total), strides, total, bounds)
+
+
+def _alignment(emitter: KernelEmitter, view: MemrefAddress, offset: LinearExpression) -> int:
+    """Return the alignment in bytes of the terms of an offset."""
+    return gcd(view.align, *(emitter.constant_divisor(name, c) * element_bytes(view.kind) for _, name, c in offset.terms))
 
 
 def _conjunction(emitter: KernelEmitter, a: str, b: str) -> str:
@@ -137,15 +141,22 @@ def _tile_registers(
     """
     types, shape = emitter.layout(value.type), vector_shape(value.type)
     row_types = types[: len(emitter.row_registers(shape[-1] if shape else 1))]
-    stride = access.stride if access.strides else 0
     for index in emitter.rows(value.type):
         row_in_bounds = _row_in_bounds(emitter, access, index) if access.bounds else "1"
         steps = list(zip(index, access.strides, strict=False))
         row_access = _advance_access(emitter, access, [(i, s) for i, s in steps if isinstance(s, LinearExpression)])
         offset, start = sum(i * s for i, s in steps if isinstance(s, int)), 0
         for t in row_types:
-            yield row_access, t, offset + start * stride, row_in_bounds, start
+            register_access, register_offset = lane_access(emitter, row_access, offset, start)
+            yield register_access, t, register_offset, row_in_bounds, start
             start += t.width
+
+
+def lane_access(emitter: KernelEmitter, access: TileAccess, offset: int, lane: int) -> tuple[TileAccess, int]:
+    """Return the access and the offset of an element that is `lane` elements after `offset` in its row."""
+    if isinstance(access.stride, int):
+        return access, offset + lane * access.stride
+    return _advance_access(emitter, access, [(lane, access.stride)]), offset
 
 
 def _advance_access(emitter: KernelEmitter, access: TileAccess, steps: Sequence[tuple[int, LinearExpression]]) -> TileAccess:
@@ -156,7 +167,8 @@ def _advance_access(emitter: KernelEmitter, access: TileAccess, steps: Sequence[
     if offset == access.offset:
         return access
     pointer, displacement = emitter.address(access.view, offset)
-    return access._replace(pointer=pointer, displacement=displacement, offset=offset)
+    align = _alignment(emitter, access.view, offset)
+    return access._replace(pointer=pointer, displacement=displacement, align=align, offset=offset)
 
 
 def _read(emitter: KernelEmitter, access: TileAccess, result: SSAValue, padding: str, default_hint: str) -> None:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from dlc.emission.common.linear_expression import LinearExpression
 from dlc.emission.common.registers import MemrefAddress, Stride
 from dlc.ir import SSAValue
-from dlc.shapes.dims import UndecidableError
 
 Values = Sequence[SSAValue]
 
@@ -70,9 +69,6 @@ class TileAccess(NamedTuple):
     bounds: tuple[tuple[LinearExpression, LinearExpression] | None, ...]
 
     @property
-    def stride(self) -> int:
+    def stride(self) -> Stride:
         """The distance between neighbouring elements of a row, in elements."""
-        stride = self.strides[-1] if self.strides else 1
-        if isinstance(stride, LinearExpression):
-            raise UndecidableError("the stride between the lanes of a vector is dynamic; expected a static stride")
-        return stride
+        return self.strides[-1] if self.strides else 1

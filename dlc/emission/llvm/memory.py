@@ -13,7 +13,7 @@ from typing import cast
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.emission.common.emitter import Handlers
 from dlc.emission.common.linear_expression import LinearExpression
-from dlc.emission.common.memory import ARRAY_ALIGN, lane_in_bounds, tile_access
+from dlc.emission.common.memory import ARRAY_ALIGN, lane_access, lane_in_bounds, tile_access
 from dlc.emission.common.records import TileAccess
 from dlc.emission.common.registers import Register, element_bytes, vector_shape
 from dlc.emission.llvm.alias_scopes import AliasScopes
@@ -144,13 +144,11 @@ class LlvmMemoryWriter(LlvmWriter):
         `row_in_bounds` is the condition that the row is in bounds, `first_lane` the position of the first lane in the row.
         """
         if self._needs_access_per_register(access, type, row_in_bounds):
-            steps = range(0, type.width, self.lanes)
-            register = type.with_width(self.lanes)
-            loads = (
-                self.read_register(access, register, offset + k * access.stride, row_in_bounds, first_lane + k, padding, hint)
-                for k in steps
-            )
-            return self.concat_vectors(register, list(loads), type.width)[0]
+            register, loads = type.with_width(self.lanes), list[str]()
+            for k in range(0, type.width, self.lanes):
+                part, start = lane_access(self, access, offset, k)
+                loads.append(self.read_register(part, register, start, row_in_bounds, first_lane + k, padding, hint))
+            return self.concat_vectors(register, loads, type.width)[0]
         if type.width > 1 and access.stride == 1:
             return self._read_row(access, type, offset, self._mask(access, type, row_in_bounds, first_lane), padding)
         if type.width == 1:
@@ -168,7 +166,8 @@ class LlvmMemoryWriter(LlvmWriter):
         value = "poison" if type.used == type.width else "zeroinitializer"
         for lane in range(type.used):
             condition = lane_in_bounds(self, access, row_in_bounds, first_lane + lane)
-            element = self._read_element(access, type.kind, offset + lane * access.stride, condition, padding)
+            part, start = lane_access(self, access, offset, lane)
+            element = self._read_element(part, type.kind, start, condition, padding)
             value = self.insert(memory, value, element, lane)
         return self._from_memory(type, value)
 
@@ -249,9 +248,8 @@ class LlvmMemoryWriter(LlvmWriter):
     ) -> None:
         if self._needs_access_per_register(access, type, row_in_bounds):
             for k, register in zip(range(0, type.width, self.lanes), self.split_vector(type, value, self.lanes), strict=True):
-                self.write_register(
-                    access, type.with_width(self.lanes), register, offset + k * access.stride, row_in_bounds, first_lane + k
-                )
+                part, start = lane_access(self, access, offset, k)
+                self.write_register(part, type.with_width(self.lanes), register, start, row_in_bounds, first_lane + k)
             return
         memory, value = type.with_kind(memory_kind(type.kind)), self._to_memory(type, value)
         if type.width == 1:
@@ -259,11 +257,10 @@ class LlvmMemoryWriter(LlvmWriter):
             return
         if access.stride != 1:
             for lane in range(type.used):
-                element, condition = (
-                    self.extract(memory, value, lane),
-                    lane_in_bounds(self, access, row_in_bounds, first_lane + lane),
-                )
-                self._write_element(access, type.kind, element, offset + lane * access.stride, condition)
+                element = self.extract(memory, value, lane)
+                condition = lane_in_bounds(self, access, row_in_bounds, first_lane + lane)
+                part, start = lane_access(self, access, offset, lane)
+                self._write_element(part, type.kind, element, start, condition)
             return
         (pointer, align), metadata = self._pointer(access, offset), self.aliases.access_suffix(access.view.base)
         if mask := self._mask(access, type, row_in_bounds, first_lane):

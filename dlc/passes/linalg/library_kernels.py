@@ -34,7 +34,7 @@ def match_library_kernel(kernel: KernelOp) -> LibraryKernel | None:
 def lower_library_kernel(kernel: KernelOp, op: LibraryKernel) -> func.FuncOp:
     """Return the function of a library kernel; its arguments are the operands, the results, and the kernel's sizes.
 
-    Raises UndecidableError for matrices of symbolic size; only the batch size may be symbolic.
+    Raises UndecidableError where the loops depend on a comparison of symbolic sizes that is not proved.
     """
     function, arguments = function_on_buffers(kernel)
     builder = KernelBuilder(OpBuilder(ConstantPool(function), function.body.block, op.location))

@@ -45,7 +45,7 @@ def standalone_dims(maps: Iterable[AffineMap]) -> set[int]:
 def reshape_groups(source: Sequence[Size], to: Sequence[Size]) -> list[tuple[range, range]]:
     """Return the finest pairs of adjacent axes of two shapes that hold the same elements in row-major order.
 
-    No side of a pair is empty, unless a shape is.
+    No side of a pair is empty, unless a shape is. Raises UndecidableError for symbolic sizes that do not show it.
     """
     groups: list[tuple[range, range]] = []
     i = j = 0
@@ -54,7 +54,11 @@ def reshape_groups(source: Sequence[Size], to: Sequence[Size]) -> list[tuple[ran
         i, j = i + 1, j + 1
         a, b = source[first], to[second]
         while a != b:
-            if _is_less(a, b):
+            takes_source = _is_less(a, b)
+            if (i if takes_source else j) == len(source if takes_source else to):
+                # Guards require sizes to be equal that are different polynomials.
+                raise UndecidableError(f"cannot match the axes of a reshape: {a} and {b} elements remain")
+            if takes_source:
                 a, i = a * source[i], i + 1
             else:
                 b, j = b * to[j], j + 1

@@ -57,9 +57,9 @@ def symmetric(x: np.ndarray) -> np.ndarray:
     return (x + x.mT) / 2
 
 
-def eigen(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def eigen(x: np.ndarray) -> tuple[np.ndarray, ...]:
     w, v = np.linalg.eigh(x.astype(np.float64))
-    return w, v.mT * oriented(v.mT)
+    return w, v.mT * oriented(v.mT), np.zeros((*x.shape[:-2], 4, x.shape[-1]))
 
 
 def general_eigen(x: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -68,7 +68,8 @@ def general_eigen(x: np.ndarray) -> tuple[np.ndarray, ...]:
     w, v = np.take_along_axis(w, order, -1), np.take_along_axis(v, order[..., None, :], -1)
     largest = np.take_along_axis(v, np.argmax(np.abs(v), -2, keepdims=True), -2)
     rows = (v * np.conj(largest) / np.abs(largest)).mT
-    return w.real, w.imag, rows.real, rows.imag, np.zeros((*x.shape[:-2], 2, *x.shape[-2:]))
+    work = [np.zeros((*x.shape[:-2], *sizes, x.shape[-1])) for sizes in ((2, x.shape[-1]), (3,))]
+    return w.real, w.imag, rows.real, rows.imag, *work
 
 
 def turned(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -117,7 +118,7 @@ SAMPLES: list[Sample] = [
     Sample(dl.CholeskyOp, (positive(values(F64, 19, 19)),), upper_root, tolerance=1e-12),
     Sample(dl.HouseholderOp, (values(F32, 2, 3, 7),), householder, tolerance=1e-5),
     Sample(dl.HouseholderOp, (values(F64, 6, 3),), householder, tolerance=1e-12, label="wide"),
-    Sample(dl.OrthogonalOp, _REFLECTIONS, lambda v, t: reflected(v, t, 4), {"count": 4}, 1e-12),
+    Sample(dl.OrthogonalOp, _REFLECTIONS, lambda v, t: reflected(v, t, 4), {"count": (4,)}, 1e-12),
     Sample(dl.EighOp, (symmetric(values(F32, 2, 5, 5)),), eigen, {"vectors": True}, 1e-5),
     Sample(dl.EighOp, (symmetric(values(F64, 9, 9)),), eigen, {"vectors": True}, 1e-12),
     Sample(dl.EigOp, (values(F32, 2, 3, 3),), general_eigen, {"vectors": True}, 1e-5),

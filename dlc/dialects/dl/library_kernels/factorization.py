@@ -11,12 +11,11 @@ from math import prod
 
 import numpy as np
 
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, number, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, ints, shape_of, sizes, tensor_type
 from dlc.dialects.dl.interfaces import LibraryKernel
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,
-    IntegerAttr,
     SSAValue,
     TensorType,
     f32,
@@ -114,8 +113,8 @@ class TriangularSolveOp(LibraryKernel):
         if element_type_of(self.a) != element_type_of(self.b):
             types = f"a of {element_type_of(self.a)}, b of {element_type_of(self.b)}"
             raise DTypeError(f"{self.name}: {types}; expected one element type (C1)")
-        sizes = zip((*leading, n), (*b_leading, rows), strict=False)
-        if len(leading) != len(b_leading) or any(is_known_different(p, q) for p, q in sizes):
+        axes = zip((*leading, n), (*b_leading, rows), strict=False)
+        if len(leading) != len(b_leading) or any(is_known_different(p, q) for p, q in axes):
             raise ShapeError(f"{self.name}: shapes of a {shape_of(self.a)} and b {shape_of(self.b)} do not match (C2)")
         return [tensor_type((*leading, n, columns), element_type_of(self.b))]
 
@@ -174,8 +173,13 @@ class HouseholderOp(LibraryKernel):
 
     def infer(self) -> Sequence[Tensor]:
         leading, n, m = matrix_shape(self, self.x)
-        element, k = element_type_of(self.x), n if is_known_less(n, m) else m
-        return [tensor_type((*leading, *sizes), element) for sizes in ((n, m), (k, m), (k,))]
+        element, k = element_type_of(self.x), m if is_known_less(m, n) else n
+        return [tensor_type((*leading, *axes), element) for axes in ((n, m), (k, m), (k,))]
+
+    @property
+    def size_constraints(self) -> Sequence[Size]:
+        (*_, n, m), (*_, k) = shape_of(self.x), shape_of(self.scales)
+        return n - k, m - k
 
     def reference(self, *operands: Array) -> tuple[Array, ...]:
         triangle = operands[0].copy()
@@ -208,11 +212,11 @@ class OrthogonalOp(LibraryKernel):
     name = "dl.orthogonal"
     vectors = operand_def(TensorType)
     scales = operand_def(TensorType)
-    count = prop_def(IntegerAttr)
+    count = prop_def()
     result = result_def(TensorType)
 
     def infer(self) -> Sequence[Tensor]:
-        (leading, k, m), scales, count = matrix_shape(self, self.vectors), shape_of(self.scales), int(number(self.count))
+        (leading, k, m), scales, (count,) = matrix_shape(self, self.vectors), shape_of(self.scales), sizes(self.count)
         if element_type_of(self.scales) != element_type_of(self.vectors):
             raise DTypeError(
                 f"{self.name}: vectors of {element_type_of(self.vectors)}, scales of {element_type_of(self.scales)}; "
@@ -224,12 +228,16 @@ class OrthogonalOp(LibraryKernel):
             raise ShapeError(f"{self.name}: count {count} for {k} reflections of size {m}; expected {k} to {m} (C2)")
         return [tensor_type((*leading, count, m), element_type_of(self.vectors))]
 
+    @property
+    def size_constraints(self) -> Sequence[Size]:
+        (*_, k, m), (*_, count, _) = shape_of(self.vectors), shape_of(self.result)
+        return count - k, m - count
+
     def reference(self, *operands: Array) -> Array:
         vectors, scales = operands
         *leading, k, m = vectors.shape
-        result = np.broadcast_to(
-            np.eye(int(number(self.count)), m, dtype=vectors.dtype), (*leading, int(number(self.count)), m)
-        ).copy()
+        (count,) = ints(self.count)
+        result = np.broadcast_to(np.eye(count, m, dtype=vectors.dtype), (*leading, count, m)).copy()
         for i in range(k - 1, -1, -1):
             reflect(result, vectors[..., i, :], scales[..., i])
         return result
@@ -245,7 +253,7 @@ class EighOp(LibraryKernel):
     """Eigenvalues of symmetric matrices [.., n, n], ascending, and their eigenvectors of length 1 as rows.
 
     Of the two opposite eigenvectors v, the one with Σ v_j / (j + 1) ≥ 0 is returned. Without `vectors` the second result is
-    undefined.
+    undefined. `work` [.., 4, n] is the kernel's work memory, 0 at the end.
     (C1) `x` is f32 or f64, square in its last two axes, and symmetric. NaN propagates.
     """
 
@@ -254,17 +262,19 @@ class EighOp(LibraryKernel):
     vectors = prop_def(BoolAttr)
     values = result_def(TensorType)
     rows = result_def(TensorType)
+    work = result_def(TensorType)
 
     def infer(self) -> Sequence[Tensor]:
         (leading, n), element = square_matrix_shape(self, self.x), element_type_of(self.x)
-        return [tensor_type((*leading, n), element), tensor_type((*leading, n, n), element)]
+        return [tensor_type((*leading, *axes), element) for axes in ((n,), (n, n), (4, n))]
 
     def reference(self, *operands: Array) -> tuple[Array, ...]:
         (x,) = operands
         is_finite = np.asarray(np.isfinite(x).all((-2, -1)))
         values, vectors = np.linalg.eigh(np.where(is_finite[..., None, None], x, 0))
         rows = vectors.mT * orientation(vectors.mT)
-        return _or_nan(is_finite, values), _or_nan(is_finite, rows)
+        work = np.zeros((*x.shape[:-2], 4, x.shape[-1]), x.dtype)
+        return _or_nan(is_finite, values), _or_nan(is_finite, rows), work
 
 
 @irdl_op_definition
@@ -273,7 +283,7 @@ class EigOp(LibraryKernel):
 
     Both are pairs of real and imaginary parts. Eigenvalues ascend by their real, then by their imaginary parts. The element of
     an eigenvector with the largest magnitude is real and positive. Without `vectors` the rows are undefined. `work`
-    [.., 2, n, n] is the kernel's work memory, 0 at the end.
+    [.., 2, n, n] and `work_rows` [.., 3, n] are the kernel's work memory, 0 at the end.
     (C1) `x` is f32 or f64, square in its last two axes. NaN and infinities give NaN.
     """
 
@@ -285,10 +295,11 @@ class EigOp(LibraryKernel):
     rows_real = result_def(TensorType)
     rows_imag = result_def(TensorType)
     work = result_def(TensorType)
+    work_rows = result_def(TensorType)
 
     def infer(self) -> Sequence[Tensor]:
         (leading, n), element = square_matrix_shape(self, self.x), element_type_of(self.x)
-        return [tensor_type((*leading, *sizes), element) for sizes in ((n,), (n,), (n, n), (n, n), (2, n, n))]
+        return [tensor_type((*leading, *axes), element) for axes in ((n,), (n,), (n, n), (n, n), (2, n, n), (3, n))]
 
     def reference(self, *operands: Array) -> tuple[Array, ...]:
         (x,) = operands
@@ -302,8 +313,8 @@ class EigOp(LibraryKernel):
             largest = np.take_along_axis(rows, np.argmax(np.abs(rows), -1, keepdims=True), -1)
             rows = rows * (np.conj(largest) / np.abs(largest))
         parts: list[Array] = [np.real(values), np.imag(values), np.real(rows), np.imag(rows)]
-        work = np.zeros((*x.shape[:-2], 2, *x.shape[-2:]), x.dtype)
-        return (*(_or_nan(is_finite, part).astype(x.dtype) for part in parts), work)
+        work = [np.zeros((*x.shape[:-2], *axes, x.shape[-1]), x.dtype) for axes in ((2, x.shape[-1]), (3,))]
+        return (*(_or_nan(is_finite, part).astype(x.dtype) for part in parts), *work)
 
 
 @irdl_op_definition
@@ -326,7 +337,12 @@ class SvdOp(LibraryKernel):
         (leading, n, m), element = matrix_shape(self, self.x), element_type_of(self.x)
         if is_known_less(m, n):
             raise ShapeError(f"{self.name}: {n} rows and {m} columns; expected no more rows than columns, transpose x (C1)")
-        return [tensor_type((*leading, *sizes), element) for sizes in ((n,), (n, m), (n, n))]
+        return [tensor_type((*leading, *axes), element) for axes in ((n,), (n, m), (n, n))]
+
+    @property
+    def size_constraints(self) -> Sequence[Size]:
+        *_, n, m = shape_of(self.x)
+        return (m - n,)
 
     def reference(self, *operands: Array) -> tuple[Array, ...]:
         (x,) = operands
