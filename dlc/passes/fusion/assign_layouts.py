@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import NamedTuple, cast
 
@@ -13,13 +14,14 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction
 from dlc.dialects.dl.movement.packing import PackOp, UnpackOp
 from dlc.dialects.dl.programs.control import LoopLikeOp
-from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp, empty_kernel
+from dlc.dialects.dl.programs.program import DispatchOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.sizes import symbol
-from dlc.ir import Block, BlockArgument, Context, FunctionType, ModuleOp, NameLoc, NoneAttr, SSAValue, StringAttr, ops_of
+from dlc.ir import Block, BlockArgument, Context, ModuleOp, SSAValue, ops_of
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.contractions.fold_scales import weight_axes
 from dlc.passes.dl.rewriting import program_blocks
+from dlc.passes.fusion.kernel_table import KernelTable, replace_argument
 from dlc.passes.fusion.panel_width import choose_panel_width
 from dlc.shapes.dims import is_static, substitute
 
@@ -51,25 +53,22 @@ class AssignLayoutsPass(TargetPass):
     name = "assign-layouts"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp)}
+        kernels = KernelTable(op)
         weight_expressions = WeightExpressions()
         packed_arguments: dict[str, list[_Packed]] = {}
         for block in program_blocks(op):
             for dispatch in ops_of(block, DispatchOp):
                 if dispatch.symbol not in packed_arguments:
-                    packed_arguments[dispatch.symbol] = self._pack_weights(
-                        op, dispatch, kernels[dispatch.symbol], weight_expressions
-                    )
+                    packed_arguments[dispatch.symbol] = self._pack_weights(kernels, dispatch, weight_expressions)
                     continue
                 for argument, axis, tile in packed_arguments[dispatch.symbol]:
                     pack = PackOp.make(dispatch.arguments[argument], axis=axis, tile=tile)
                     dispatch.operands[argument] = DlBuilder(dispatch).insert(pack).results[0]
 
-    def _pack_weights(
-        self, module: ModuleOp, dispatch: DispatchOp, kernel: KernelOp, weight_expressions: WeightExpressions
-    ) -> list[_Packed]:
+    def _pack_weights(self, kernels: KernelTable, dispatch: DispatchOp, weight_expressions: WeightExpressions) -> list[_Packed]:
         """Pack the weights of a kernel at its first dispatch; return the operands that other dispatches must pack."""
         packed_arguments: list[_Packed] = []
+        kernel = kernels[dispatch.symbol]
         weights = [(c, k) for c in kernel.body.block.ops if isinstance(c, Contraction) for k in range(1, len(c.operands))]
         for contraction, k in weights:
             argument = contraction.operands[k]
@@ -81,15 +80,19 @@ class AssignLayoutsPass(TargetPass):
             if (weight not in weight_expressions and loop is None) or axis is None or 0 in shape_of(weight):
                 continue
             tile = self._panel_width(contraction, kernel.representative)
+            packing = {"axis": axis, "tile": tile}
+
+            def pack(build: DlBuilder, value: SSAValue, packing: dict[str, int] = packing) -> SSAValue:
+                return build(PackOp, value, **packing)
+
             if loop is None:
-                pack = PackOp.make(weight, axis=axis, tile=tile)
-                packed = DlBuilder(dispatch).insert(pack).results[0]
+                packed = pack(DlBuilder(dispatch), weight)
             else:
-                pack = PackOp.make(BlockArgument(weight.type, Block(), 0), axis=axis, tile=tile)
-                packed = _pack_before_loop(loop, pack, weight, dispatch, module)
+                packed = kernels.insert("pack", weight, pack, loop, dispatch.location)
             dispatch.operands[argument.index] = packed
             packed_arguments.append(_Packed(argument.index, axis, tile))
-            _unpack_argument(kernel, argument, contraction, pack)
+            unpack = partial(DlBuilder(contraction), UnpackOp, **packing, size=cast(int, shape_of(argument)[axis]))
+            replace_argument(kernel, argument, packed.type, unpack)
         return packed_arguments
 
     def _panel_width(self, contraction: Contraction, sizes: Sequence[int]) -> int:
@@ -132,31 +135,3 @@ def _outermost_invariant_loop(dispatch: DispatchOp, value: SSAValue) -> LoopLike
         outermost = outer if isinstance(outer, LoopLikeOp) else outermost
         block = outer.parent if outer is not None else None
     return outermost if is_static(shape_of(value)) else None
-
-
-def _pack_before_loop(loop: LoopLikeOp, pack: PackOp, value: SSAValue, dispatch: DispatchOp, module: ModuleOp) -> SSAValue:
-    """Pack a value before a loop, in a new kernel that consists of `pack`; return the packed value."""
-    symbols = {k.symbol for k in module.ops if isinstance(k, KernelOp)}
-    name = next(n for n in (f"pack_{k}" for k in range(len(symbols) + 1)) if n not in symbols)
-    kernel = empty_kernel(name, [value.type], [pack.result.type])
-    pack.operands[0] = kernel.body.block.args[0]
-    pack.location = NameLoc(StringAttr("#0"), NoneAttr())
-    kernel.body.block.add_ops([pack, YieldOp([pack.result])])
-    module.body.block.add_op(kernel)
-    pack_dispatch = DispatchOp(name, [value], [pack.result.type])
-    pack_dispatch.location = dispatch.location
-    assert loop.parent is not None
-    loop.parent.insert_op_before(pack_dispatch, loop)
-    return pack_dispatch.outputs[0]
-
-
-def _unpack_argument(kernel: KernelOp, argument: BlockArgument, contraction: Contraction, pack: PackOp) -> None:
-    """Change a kernel's argument to the packed type; the contraction reads it through an unpack op."""
-    block = kernel.body.block
-    packed = block.insert_arg(pack.result.type, argument.index)
-    packed.name_hint = argument.name_hint
-    size = shape_of(argument)[pack.packed_axis]
-    unpacked = DlBuilder(contraction)(UnpackOp, packed, axis=pack.axis, tile=pack.tile, size=cast(int, size))
-    argument.replace_all_uses_with(unpacked)
-    block.erase_arg(argument)
-    kernel.function_type = FunctionType.from_lists(block.arg_types, kernel.function_type.outputs.data)

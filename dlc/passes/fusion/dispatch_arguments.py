@@ -9,19 +9,19 @@ from dlc.dialects.dl.base import rank_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.movement.shaping import TransposeOp
-from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp, empty_kernel
-from dlc.ir import BlockArgument, FunctionType, ModuleOp, NameLoc, NoneAttr, SSAValue, StringAttr, erase_op
+from dlc.dialects.dl.programs.program import DispatchOp, YieldOp
+from dlc.ir import BlockArgument, SSAValue, erase_op
 from dlc.passes.dl.rewriting import splat
+from dlc.passes.fusion.kernel_table import KernelTable, replace_argument
 
 
 class DispatchArguments:
-    """The arguments of a kernel with a single dispatch, and the module's kernels by name.
+    """The arguments of a kernel with a single dispatch.
 
     Kernels that compute the operands may have several dispatches.
     """
 
-    def __init__(self, module: ModuleOp, kernels: dict[str, KernelOp], dispatch: DispatchOp) -> None:
-        self.module = module
+    def __init__(self, kernels: KernelTable, dispatch: DispatchOp) -> None:
         self.kernels = kernels
         self.dispatch = dispatch
         self.kernel = kernels[dispatch.symbol]
@@ -64,34 +64,17 @@ class DispatchArguments:
 
         `read` builds it from the new argument.
         """
-        k, old_producer, block = argument.index, self.operand_of(argument).owner, self.kernel.body.block
-        self.dispatch.operands[k] = value
+        old_producer = self.operand_of(argument).owner
+        self.dispatch.operands[argument.index] = value
         if isinstance(old_producer, DispatchOp) and not any(r.first_use for r in old_producer.results):
-            name = old_producer.symbol
+            symbol = old_producer.symbol
             erase_op(old_producer)
-            if not any(isinstance(op, DispatchOp) and op.symbol == name for op in self.module.walk()):
-                erase_op(self.kernels.pop(name))
-        new_argument = block.insert_arg(value.type, k)
-        new_argument.name_hint = argument.name_hint
-        result = read(new_argument)
-        argument.replace_all_uses_with(result)
-        block.erase_arg(argument)
-        self.kernel.function_type = FunctionType.from_lists(block.arg_types, self.kernel.function_type.outputs.data)
-        return result
+            self.kernels.erase_if_unused(symbol)
+        return replace_argument(self.kernel, argument, value.type, read)
 
     def insert_kernel(self, stem: str, source: SSAValue, body: Callable[[DlBuilder, SSAValue], SSAValue]) -> SSAValue:
         """Insert a kernel with this body, and its dispatch on `source` before this dispatch; return the result."""
-        symbols = {k.symbol for k in self.module.ops if isinstance(k, KernelOp)}
-        name = next(n for n in (f"{stem}_{k}" for k in range(len(symbols) + 1)) if n not in symbols)
-        kernel = empty_kernel(name, [source.type], [])
-        result = body(DlBuilder(kernel.body.block, NameLoc(StringAttr("#0"), NoneAttr())), kernel.body.block.args[0])
-        kernel.body.block.add_op(YieldOp([result]))
-        kernel.function_type = FunctionType.from_lists([source.type], [result.type])
-        self.module.body.block.add_op(kernel)
-        self.kernels[name] = kernel
-        dispatch = DispatchOp(name, [source], [result.type])
-        DlBuilder(self.dispatch).insert(dispatch)
-        return dispatch.outputs[0]
+        return self.kernels.insert(stem, source, body, self.dispatch)
 
 
 def transposed(build: DlBuilder, value: SSAValue, order: Sequence[int]) -> SSAValue:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import count
 
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, DivOp, MulOp, NegOp, SelectOp, SubOp
@@ -15,8 +14,9 @@ from dlc.dialects.dl.interfaces import Contraction
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, SliceOp, TransposeOp
 from dlc.dialects.dl.programs.program import ZEROS, DispatchOp, KernelOp
 from dlc.dialects.dl.reductions.normalization import SoftmaxOp
-from dlc.ir import BlockArgument, Context, ModuleOp, ModulePass, Operation, SSAValue, StringAttr, SymbolRefAttr
+from dlc.ir import BlockArgument, Context, ModuleOp, ModulePass, Operation, SSAValue, SymbolRefAttr
 from dlc.passes.dl.rewriting import program_blocks, splat, users
+from dlc.passes.fusion.kernel_table import KernelTable
 
 # Scores up to this value count as masked: their softmax weight underflows to 0 next to any other score.
 _MAX_MASKED_SCORE = -1e4
@@ -61,8 +61,7 @@ class _ZeroAnalysis:
     """Annotate kernels with the facts about their arguments."""
 
     def __init__(self, module: ModuleOp) -> None:
-        self.module = module
-        self.kernels = {k.symbol: k for k in module.ops if isinstance(k, KernelOp)}
+        self.kernels = KernelTable(module)
         # (kernel, facts about its arguments) → (specialized kernel, facts about its results).
         self.specializations: dict[tuple[str, tuple[_Fact | None, ...]], tuple[str, list[_Fact | None]]] = {}
         self.annotated: set[str] = set()
@@ -71,23 +70,16 @@ class _ZeroAnalysis:
         """Annotate the kernel of a dispatch and propagate facts to its results; clone a kernel annotated for other facts."""
         symbol, facts = dispatch.symbol, tuple([known_facts.get(v) for v in dispatch.arguments])
         if (symbol, facts) not in self.specializations:
-            kernel = self.kernels[symbol] if symbol not in self.annotated else self.clone(symbol)
+            kernel = self.kernels[symbol]
+            if symbol in self.annotated:
+                kernel = self.kernels.clone(symbol)
+                kernel.attributes.pop(ZEROS, None)
             self.specializations[symbol, facts] = kernel.symbol, _annotate_kernel(kernel, facts)
             self.annotated.add(kernel.symbol)
         name, results = self.specializations[symbol, facts]
         if name != symbol:
             dispatch.callee = SymbolRefAttr(name)
         known_facts |= {value: fact for value, fact in zip(dispatch.outputs, results, strict=True) if fact is not None}
-
-    def clone(self, symbol: str) -> KernelOp:
-        """Insert a clone of a kernel, without annotations, and return it."""
-        clone, original = self.kernels[symbol].clone(), self.kernels[symbol]
-        clone.attributes.pop(ZEROS, None)
-        name = next(n for n in (f"{symbol}_{k}" for k in count(1)) if n not in self.kernels)
-        clone.sym_name = StringAttr(name)
-        self.kernels[name] = clone
-        self.module.body.block.insert_op_after(clone, original)
-        return clone
 
 
 def _annotate_kernel(kernel: KernelOp, facts: Sequence[_Fact | None]) -> list[_Fact | None]:

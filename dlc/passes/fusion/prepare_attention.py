@@ -19,6 +19,7 @@ from dlc.passes.dl.simplification.cse import merge_equal_ops
 from dlc.passes.fusion.assign_layouts import panel_axis
 from dlc.passes.fusion.attention_patterns import match_row_scale
 from dlc.passes.fusion.dispatch_arguments import DispatchArguments
+from dlc.passes.fusion.kernel_table import KernelTable
 from dlc.passes.fusion.pack_arguments import has_set_conflicts, pack_argument
 from dlc.passes.fusion.query_vectorization import QueryVectorization
 
@@ -52,9 +53,9 @@ class PrepareAttentionPass(TargetPass):
     exact: bool = False
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp)}
+        kernels = KernelTable(op)
         contractions_by_kernel = {
-            name: [c for c in k.body.block.ops if isinstance(c, Contraction)] for name, k in kernels.items()
+            k.symbol: [c for c in k.body.block.ops if isinstance(c, Contraction)] for k in ops_of(op.body.block, KernelOp)
         }
         pairs = {name: contractions for name, contractions in contractions_by_kernel.items() if len(contractions) == 2}
         for block in program_blocks(op) if pairs else ():
@@ -68,7 +69,7 @@ class PrepareAttentionPass(TargetPass):
                     _scale_after_sum(output_op)
                     _mark_absolute_accuracy(output_op)
                 scores_op, output_op = (c for c in kernel.body.block.ops if isinstance(c, Contraction))
-                arguments = DispatchArguments(op, kernels, dispatch)
+                arguments = DispatchArguments(kernels, dispatch)
                 if not self.exact and QueryVectorization(self.target, arguments, scores_op, output_op).apply_if_profitable():
                     continue
                 self._pack(arguments, scores_op)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import cast
 
 from dlc.dialects.dl.base import attribute, ints, shape_of
-from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.interfaces import Elementwise, ScatterLike
 from dlc.dialects.dl.movement.shaping import SliceOp
-from dlc.dialects.dl.programs.program import DONOR, OUTPUT_ALIASES, DispatchOp, KernelOp, YieldOp, empty_kernel
+from dlc.dialects.dl.programs.program import DONOR, OUTPUT_ALIASES, DispatchOp, KernelOp
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     Block,
@@ -21,12 +19,11 @@ from dlc.ir import (
     ModulePass,
     Operation,
     SSAValue,
-    StringAttr,
     SymbolRefAttr,
     func,
-    walk_ops,
 )
 from dlc.passes.dl.rewriting import users
+from dlc.passes.fusion.kernel_table import KernelTable
 from dlc.passes.views import ALIASING_OPS, source_of
 
 _COPY_KERNEL_NAME = "keep"
@@ -66,8 +63,7 @@ class _DonationRewriter:
     """Writes results of a function to the buffers of donated arguments, `donated_by_result` (by result index)."""
 
     def __init__(self, module: ModuleOp, main: func.FuncOp, donated_by_result: dict[int, BlockArgument]) -> None:
-        self.module = module
-        self.kernels = {k.symbol: k for k in module.ops if isinstance(k, KernelOp)}
+        self.kernels = KernelTable(module)
         self.block = main.body.block
         self.returned = cast(func.ReturnOp, main.body.block.last_op)
         self.donated_by_result = donated_by_result
@@ -126,7 +122,7 @@ class _DonationRewriter:
         kernel, result = self.kernels[writer.symbol], writer.outputs.index(source_of(self.returned.operands[k])[0])
         operand_indices = [i for i, v in enumerate(writer.arguments) if source_of(v)[0] is argument]
         if len(operand_indices) == 1 and replaces_rows(kernel, operand_indices[0], result):
-            set_output_alias(self.module, self.kernels, writer, result, operand_indices[0])
+            set_output_alias(self.kernels, writer, result, operand_indices[0])
             return True
         return all(_is_elementwise_in_place(kernel, i, result) for i in operand_indices)
 
@@ -143,16 +139,8 @@ class _DonationRewriter:
 
     def copy_result(self, value: SSAValue) -> SSAValue:
         """Insert a copy of a value at the end of the function."""
-        name = unused_kernel_name(_COPY_KERNEL_NAME, self.kernels)
-        kernel = empty_kernel(name, [value.type], [value.type])
-        kernel.body.block.add_op(YieldOp([kernel.body.block.args[0]]))
-        kernel.location = self.returned.location
-        self.kernels[name] = kernel
-        self.module.body.block.add_op(kernel)
-        dispatch = DispatchOp(name, [value], [value.type])
-        DlBuilder(self.returned).insert(dispatch)
         self.position.clear()
-        return dispatch.outputs[0]
+        return self.kernels.insert(_COPY_KERNEL_NAME, value, lambda build, x: x, self.returned)
 
 
 def readers(value: SSAValue) -> list[Operation]:
@@ -175,23 +163,15 @@ def replaces_rows(kernel: KernelOp, argument: int, result: int) -> bool:
     return isinstance(op, ScatterLike) and op.operands[0] is source and source.has_one_use() and output.has_one_use()
 
 
-def set_output_alias(module: ModuleOp, kernels: dict[str, KernelOp], dispatch: DispatchOp, result: int, argument: int) -> None:
+def set_output_alias(kernels: KernelTable, dispatch: DispatchOp, result: int, argument: int) -> None:
     """Make a result of a dispatch reuse the buffer of an argument; other dispatches of its kernel keep the kernel as it is."""
     kernel = kernels[dispatch.symbol]
-    if any(other is not dispatch and other.symbol == dispatch.symbol for other in walk_ops(module, DispatchOp)):
-        kernel = kernel.clone()
-        name = unused_kernel_name(kernel.symbol, kernels)
-        kernel.sym_name, dispatch.callee = StringAttr(name), SymbolRefAttr(name)
-        kernels[name] = kernel
-        module.body.block.add_op(kernel)
+    if kernels.has_other_dispatches(kernel.symbol, dispatch):
+        kernel = kernels.clone(kernel.symbol)
+        dispatch.callee = SymbolRefAttr(kernel.symbol)
     aliases = list(ints(dispatch.attributes.get(OUTPUT_ALIASES))) or [-1] * len(dispatch.outputs)
     aliases[result] = argument
     dispatch.attributes[OUTPUT_ALIASES] = kernel.attributes[OUTPUT_ALIASES] = attribute(aliases)
-
-
-def unused_kernel_name(stem: str, kernels: Collection[str]) -> str:
-    """Return a name for a new kernel."""
-    return next(n for n in (f"{stem}_{i}" if i else stem for i in range(len(kernels) + 1)) if n not in kernels)
 
 
 def _is_elementwise_in_place(kernel: KernelOp, argument: int, result: int) -> bool:

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from dlc.dialects.dl.base import attribute
 from dlc.dialects.dl.programs.control import LoopLikeOp, ScanOp, captured_values
-from dlc.dialects.dl.programs.program import OUTPUT_ALIASES, DispatchOp, KernelOp, YieldOp, output_aliases
+from dlc.dialects.dl.programs.program import OUTPUT_ALIASES, DispatchOp, YieldOp, output_aliases
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, walk_ops
 from dlc.passes.dl.rewriting import users
+from dlc.passes.fusion.kernel_table import KernelTable
 from dlc.passes.fusion.reuse_donated import readers, replaces_rows, set_output_alias
 from dlc.passes.views import in_place_updates, source_of
 
@@ -36,15 +37,15 @@ class UpdateInPlacePass(ModulePass):
     name = "update-in-place"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp)}
+        kernels = KernelTable(op)
         # Inner loops first: an outer one checks whether they update its state in place.
         for loop in reversed(list(walk_ops(op, LoopLikeOp))):
-            _alias_states(op, loop, kernels)
+            _alias_states(loop, kernels)
         for loop in walk_ops(op, LoopLikeOp):
             for k, value in enumerate(_states(loop)):
                 update = _Update(loop, k, k)
                 if _updates_in_place(loop, k) and _is_last_state_for(value, update):
-                    _alias(op, update, kernels)
+                    _alias(update, kernels)
 
 
 def _is_last_state_for(value: SSAValue, update: _Update) -> bool:
@@ -59,20 +60,20 @@ def _is_last_state_for(value: SSAValue, update: _Update) -> bool:
     )
 
 
-def _alias_states(module: ModuleOp, loop: LoopLikeOp, kernels: dict[str, KernelOp]) -> None:
+def _alias_states(loop: LoopLikeOp, kernels: KernelTable) -> None:
     for state, value in zip(loop.block.args, _next_states(loop), strict=False):
         updates = _updates(state, value, kernels)
         # From the last one: an earlier one moves after the readers of the state, at most to the next update.
         if updates and all([_move_after_readers(update) for update in reversed(updates)]):
             for update in updates:
-                _alias(module, update, kernels)
+                _alias(update, kernels)
 
 
-def _alias(module: ModuleOp, update: _Update, kernels: dict[str, KernelOp]) -> None:
+def _alias(update: _Update, kernels: KernelTable) -> None:
     """Make the result of an update reuse the buffer of the argument."""
     op, argument, result = update
     if isinstance(op, DispatchOp):
-        set_output_alias(module, kernels, op, result, argument)
+        set_output_alias(kernels, op, result, argument)
     else:
         aliases = output_aliases(op) | {result: argument}
         op.attributes[OUTPUT_ALIASES] = attribute([aliases.get(k, -1) for k, _ in enumerate(op.results)])
@@ -86,7 +87,7 @@ class _Update(NamedTuple):
     result: int
 
 
-def _updates(state: SSAValue, value: SSAValue, kernels: dict[str, KernelOp]) -> list[_Update]:
+def _updates(state: SSAValue, value: SSAValue, kernels: KernelTable) -> list[_Update]:
     """Return the updates that make a value of a state, in order; none if it is made in another way."""
     updates: list[_Update] = []
     while value is not state:
@@ -102,7 +103,7 @@ def _updates(state: SSAValue, value: SSAValue, kernels: dict[str, KernelOp]) -> 
     return updates if updates and _is_read_by_one_argument(state, updates[0]) else []
 
 
-def _replaced_arguments(op: DispatchOp | LoopLikeOp, result: int, kernels: dict[str, KernelOp]) -> list[int]:
+def _replaced_arguments(op: DispatchOp | LoopLikeOp, result: int, kernels: KernelTable) -> list[int]:
     """Return the arguments of which a result is a copy with other rows."""
     if isinstance(op, DispatchOp):
         return [k for k, _ in enumerate(op.arguments) if replaces_rows(kernels[op.symbol], k, result)]
