@@ -127,6 +127,7 @@ if TYPE_CHECKING:
     from dlc.language_models.language_model import LanguageModel as LanguageModel
     from dlc.model_transforms import TrainStep as TrainStep
     from dlc.options import CompileOptions as CompileOptions
+    from dlc.pipeline_parallelism import pipeline as pipeline
     from dlc.plugins.registry import register as register
     from dlc.quantization.post_training import quantize as quantize
     from dlc.runtime.load import load as load
@@ -155,6 +156,7 @@ _PUBLIC = {
     "make_mesh": "dlc.distributed.meshes",
     "shard": "dlc.distributed.annotations",
     "shard_map": "dlc.calculus.shard_maps",
+    "pipeline": "dlc.pipeline_parallelism",
     "load_arrays": "dlc.distributed.saved_arrays",
     "save_arrays": "dlc.distributed.saved_arrays",
     "disable_jit": "dlc.eager",

@@ -68,8 +68,10 @@ def lstm(x: Any, p: Any, units: int) -> Any:
     return dlc.lax.scan(step, (zeros, zeros), xs)[0][0]
 
 
-def training(model: Model, parameters: Any, x: np.ndarray, labels: np.ndarray, *, threads: int) -> Callable[[], float]:
-    """Return a function that runs one step and returns the loss before it."""
+def training(
+    model: Model, parameters: Any, x: np.ndarray, labels: np.ndarray, *, threads: int, **placement: Any
+) -> Callable[[], float]:
+    """Return a function that runs one step and returns the loss before it; `placement` are options of dlc.jit for a mesh."""
     from training import in_dlc as functions
 
     def loss_of(params: Any, x: Any, labels: Any) -> Any:
@@ -77,7 +79,7 @@ def training(model: Model, parameters: Any, x: np.ndarray, labels: np.ndarray, *
 
     optimizer = dlc.optim.adamw(1e-3, weight_decay=0.01)
 
-    @dlc.jit(num_threads=threads, cache=False, donate_argnames=("params", "state"))
+    @dlc.jit(num_threads=threads, cache=False, donate_argnames=("params", "state"), **placement)
     def step(params: Any, state: Any, x: Any, labels: Any) -> Any:
         loss, grads = dlc.value_and_grad(loss_of)(params, x, labels)
         updates, state = optimizer.update(grads, state, params)

@@ -25,6 +25,7 @@ from dlc.lax.collectives import (
     ppermute,
     psum,
     psum_scatter,
+    pvary,
 )  # fmt: skip
 from dlc.lax.implicit_functions import custom_linear_solve, custom_root
 from dlc.lax.loops import fori_loop, while_loop
@@ -32,7 +33,8 @@ from dlc.lax.scans import map, scan
 
 __all__ = [
     "all_gather", "all_to_all", "associative_scan", "axis_index", "axis_size", "cond", "custom_linear_solve", "custom_root",
-    "fori_loop", "map", "pmax", "pmean", "pmin", "ppermute", "psum", "psum_scatter", "scan", "switch", "while_loop",
+    "fori_loop", "map", "pmax", "pmean", "pmin", "ppermute", "psum", "psum_scatter", "pvary", "scan", "switch",
+    "while_loop",
 ]  # fmt: skip
 
 validate_arguments(globals())

@@ -21,7 +21,7 @@ from dlc.numpy.functions.shape_manipulation import expand_dims, moveaxis, squeez
 from dlc.traced_functions.leaf_functions import require_trace
 
 __all__ = [
-    "all_gather", "all_to_all", "axis_index", "axis_size", "pmax", "pmean", "pmin", "ppermute", "psum", "psum_scatter",
+    "all_gather", "all_to_all", "axis_index", "axis_size", "pmax", "pmean", "pmin", "ppermute", "psum", "psum_scatter", "pvary",
 ]  # fmt: skip
 
 AxisName = str | tuple[str, ...]
@@ -117,6 +117,15 @@ def ppermute(x: Any, axis_name: str, /, perm: Sequence[tuple[int, int]]) -> Any:
     group = _group("ppermute", axis_name)
     pairs = tuple(int(position) for pair in perm for position in pair)
     return _mapped(lambda leaf: apply(dl.PermuteOp, _array(leaf), **group, pairs=pairs), x)
+
+
+def pvary(x: Any, axis_name: AxisName, /) -> Any:
+    """Return `x` as a value that may differ between ranks along mesh axes.
+
+    Gradients with respect to it are those of this rank; gradients with respect to an equal value of all ranks are their sum.
+    """
+    group = _group("pvary", axis_name)
+    return _mapped(lambda leaf: apply(dl.VaryOp, _array(leaf), **group), x)
 
 
 def axis_index(axis_name: AxisName, /) -> Any:

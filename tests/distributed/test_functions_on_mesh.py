@@ -106,3 +106,23 @@ def test_overlapped_collectives(transport: Transport) -> None:
     for _ in range(3):
         for got, want in zip(on_mesh(layers, x), expected, strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+
+
+def test_pipeline(transport: Transport) -> None:
+    """Two stages of two layers; the loss decreases as in one process."""
+    layers, head = values(F32, 4, 6, 6, scale=0.5), values(F32, 6, 3, seed=2)
+    x, y = values(F32, 16, 6, seed=3), values(F32, 16, 3, seed=4)
+    network = dlc.pipeline(
+        lambda w, h: dnp.tanh(h @ w), lambda head, h, y: dnp.mean((h @ head - y) ** 2), num_micro_batches=4, axis="data"
+    )
+
+    def step(layers: Any, head: Any) -> Any:
+        value, gradients = dlc.value_and_grad(network, (0, 1))(layers, head, x, y)
+        return value, layers - 0.1 * gradients[0], head - 0.1 * gradients[1]
+
+    on_mesh, alone = (dlc.jit(mesh=mesh, num_threads=1)(step) for mesh in (transport.mesh, None))
+    state, expected = (layers, head), (layers, head)
+    for _ in range(5):
+        value, *state = on_mesh(*state)
+        want, *expected = alone(*expected)
+        np.testing.assert_allclose(value, want, rtol=1e-4)
