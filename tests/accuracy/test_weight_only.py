@@ -18,9 +18,9 @@ from dlc.backends.cpu.llvm import assembly
 from dlc.caching.keys import program_key
 from dlc.cli import main
 from dlc.dialects import dl
-from dlc.dialects.dl import scalar
-from dlc.dialects.dl.dtypes import ELEMENT_TYPES, numpy_dtype
-from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES
+from dlc.dialects.dl.low_precision.bit_planes import BitPlanes
+from dlc.dialects.dl.low_precision.weight_only_dot import MAX_WEIGHT_BITS
 from dlc.emission.llvm.kernel import emit_kernel
 from dlc.errors import UnsupportedError
 from dlc.ir import Context, SSAValue
@@ -67,33 +67,37 @@ def test_loops_of_every_target(name: str, shape: tuple[int, ...]) -> None:
         assert len(re.findall(whole, code)) >= 8 and not re.search(one, code)
 
 
-@pytest.mark.parametrize("weights", ["uint4", "int4", "int8"])
+@pytest.mark.parametrize("bits", [2, 4, 5, 6, 8])
 @pytest.mark.parametrize(
     "name, dot, instruction",
     [
         ("cpu:generic", "i16", "pmaddwd"),
-        ("cpu:avx512_vnni", "i16", "vpmaddwd"),
+        ("cpu:avx2", "u8i7", "vpmaddubsw"),
+        ("cpu:avx512_vnni", "i16", "vp(?:maddwd|dpwssd)"),
         ("cpu:avx512_vnni", "u8i8", "vpdpbusd"),
         ("cpu:avx2_vnni", "u8i8", "vpdpbusd"),
         ("cpu:aarch64", "i16", "smull"),
         ("cpu:aarch64_i8mm", "u8i8", "usdot"),
     ],
 )
-def test_words_are_multiplied_by_an_instruction(name: str, dot: str, instruction: str, weights: str) -> None:
-    of, row_dtype = ELEMENT_TYPES[weights], numpy_dtype(PACKED_DOTS[dot].weights)
+def test_words_are_multiplied_by_an_instruction(name: str, dot: str, instruction: str, bits: int) -> None:
+    """Row integers of two parts are multiplied with the same weights."""
+    bits = min(bits, MAX_WEIGHT_BITS[dot])
+    planes, parts = BitPlanes(bits), 1 if dot == "i16" else 2
 
     def product(b: Writer, x: SSAValue, row_scale: SSAValue, row_sums: SSAValue) -> SSAValue:
-        words = b.weight(RNG.integers(-(1 << 31), 1 << 31, (2, 2, 2, 72)).astype(np.int32))
-        return b(dl.MatmulWeightOnlyDotOp, x, words, row_scale, row_sums, b.weight(randoms((2, 72))[0]), of=of, dot=dot)
+        words = b.weight(RNG.integers(-(1 << 31), 1 << 31, (2, 2, planes.words, 72)).astype(np.int32))
+        scale = b.weight(randoms((2, 72))[0])
+        return b(dl.MatmulWeightOnlyDotOp, x, words, row_scale, row_sums, scale, bits=bits, parts=parts, dot=dot)
 
-    target, parts = CPU_LEVELS[name], 32 // scalar.bits(of) // PACKED_DOTS[dot].count
-    x = RNG.integers(np.iinfo(row_dtype).min, np.iinfo(row_dtype).max + 1, (1, 8 * 32 // scalar.bits(of))).astype(row_dtype)
-    p = program(product, x.view(np.int32), *randoms((1, 2)), np.zeros((1, 2, 2), np.int32))
+    target, num_products = CPU_LEVELS[name], planes.slots * 2
+    x = RNG.integers(-(1 << 31), 1 << 31, (1, 4 * num_products)).astype(np.int32)
+    p = program(product, x, *randoms((1, 2)), np.zeros((1, 2, 2), np.int32))
     for stage in stages_of(target):
         for step in stage.passes:
             step.apply(Context(), p.module)
     code = assembly(emit_kernel(next(iter(kernels_of(p.module))), target).text, target)
-    assert len(re.findall(rf"\t{instruction}\w*\s", code)) >= parts and not re.search(r"\tv?pmulld|\tmul\tv", code)
+    assert len(re.findall(rf"\t{instruction}\w*\s", code)) >= num_products and not re.search(r"\tv?pmulld|\tmul\tv", code)
 
 
 @pytest.mark.parametrize("target", TARGETS)

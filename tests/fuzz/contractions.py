@@ -11,8 +11,9 @@ from dlc.dialects import dl
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import DlOp, PropertyValue, tensor_type
 from dlc.dialects.dl.dtypes import dense_attribute, element_type, numpy_dtype
-from dlc.dialects.dl.interfaces import is_unsigned
+from dlc.dialects.dl.low_precision.bit_planes import BitPlanes
 from dlc.dialects.dl.low_precision.weight_only import WEIGHT_ONLY_TYPES
+from dlc.dialects.dl.low_precision.weight_only_dot import MAX_WEIGHT_BITS
 from dlc.testing.sample import BF16, F16, F32, I8, I16, I32, I64, U8, U32, is_float
 from tests.fuzz.random_program import ProgramValue, RandomProgram
 from tests.fuzz.random_values import FLOATS, NUMERIC, SMALL_SIZES, Unsuitable
@@ -56,22 +57,25 @@ def matmul_weight_only(p: RandomProgram, op: type[DlOp]) -> ProgramValue:
 
 
 def matmul_weight_only_dot(p: RandomProgram, op: type[DlOp]) -> ProgramValue:
-    """Rows of quantized integers times weight-only quantized weights in packed words, with ordinary scales."""
-    of, (blocks, words, step, n) = p.random.choice(WEIGHT_ONLY_TYPES), (p.random.choice([1, 2, 3]) for _ in range(4))
-    dot, dtype = p.random.choice([("i16", I16), ("u8i8", I8)])
-    rows, n, positions = (
-        p.shape(p.random.choice([0, 1, 2]), 16),
-        n * p.random.choice([1, 5, 16]),
-        step * (32 // scalar.bits(of)),
+    """Rows of quantized integers times weight-only quantized weights in bit planes, with ordinary scales."""
+    planes, (blocks, steps, groups, n) = (
+        BitPlanes(p.random.choice([2, 4, 5, 6, 8])),
+        (p.random.choice([1, 2, 3]) for _ in range(4)),
     )
-    x = p.rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max + 1, (*rows, blocks, words, positions)).astype(dtype)
-    bits = p.rng.integers(-(1 << 31), 1 << 31, (blocks, words, step, n)).astype(I32)
+    dots = [("i16", 1, I16), *((dot, parts, I8) for dot in ("u8i8", "u8i7") for parts in (1, 2))]
+    dot, parts, dtype = p.random.choice([d for d in dots if planes.bits <= MAX_WEIGHT_BITS[d[0]]])
+    rows, n, size = p.shape(p.random.choice([0, 1, 2]), 16), n * p.random.choice([1, 5, 16]), groups * planes.group
+    fours = p.rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max + 1, (*rows, blocks, steps, size // 4, parts, 4)).astype(
+        dtype
+    )
+    x = (fours.astype(np.int64) * (1 << 8 * np.arange(parts)[::-1])[:, None]).sum((-3, -2, -1))
+    words = p.rng.integers(-(1 << 31), 1 << 31, (blocks, steps, groups * planes.words, n)).astype(I32)
     row_scale, scale = (p.rng.uniform(0.01, 0.1, s).astype(F32) for s in ((*rows, blocks), (blocks, n)))
     zero = [p.rng.integers(0, 16, (blocks, n)).astype(F32)][: p.random.choice([0, 1])]
-    bias = 0 if is_unsigned(of) else 1 << (scalar.bits(of) - 1)
-    row_sums = x.sum(-1).astype(F32) * row_scale[..., None] if zero else (-bias * x.sum(-1)).astype(I32)
-    packed = x.reshape(*rows, blocks * words * positions).view(I32)
-    return p.add(op, *map(p.source, (packed, bits, row_scale, row_sums, scale, *zero)), of=of, dot=dot)
+    row_sums = x.astype(F32) * row_scale[..., None] if zero else (-(1 << (planes.bits - 1)) * x).astype(I32)
+    packed = fours.reshape(*rows, blocks * steps * size * parts).view(I32)
+    operands = map(p.source, (packed, words, row_scale, row_sums, scale, *zero))
+    return p.add(op, *operands, bits=planes.bits, parts=parts, dot=dot)
 
 
 def pack_nibbles(p: RandomProgram, op: type[DlOp]) -> ProgramValue:

@@ -182,10 +182,7 @@ def weight_only_error(op: dl.MatmulWeightOnlyOp, operands: Sequence[BoundedArray
 
 
 def weight_only_dot_error(op: dl.MatmulWeightOnlyDotOp, operands: Sequence[BoundedArray], array: Array) -> Array:
-    """Return the error of an integer dot product with weight-only quantized weights.
-
-    Integers may be shifted to an unsigned range, and zero points with them.
-    """
+    """Return the error of an integer dot product with weight-only quantized weights."""
     x, words, *parameters = (o.array for o in operands)
     rows, weights = op.unpack_integers(x, words)
     row_scale, row_sums, scale, *zero = (v.astype(np.float64) for v in parameters)
@@ -194,11 +191,10 @@ def weight_only_dot_error(op: dl.MatmulWeightOnlyDotOp, operands: Sequence[Bound
         return np.einsum("...bwn,bn->...n", np.einsum("...bwk,bwkn->...bwn", rows, weights) + offsets, scale)
 
     rows, zeros = rows * row_scale[..., None, None], (zero[0] if zero else np.zeros(scale.shape))[:, None]
-    if not zero:
-        # Integers alone: they are not rounded.
-        row_sums = np.zeros_like(row_sums)
-    exact = total(rows, weights.astype(np.float64), -row_sums[..., None] * zeros)
-    sums = total(np.abs(rows), np.abs(weights) + op.zero_bias, np.abs(row_sums)[..., None] * (np.abs(zeros) + op.zero_bias))
+    # Without zero points, the sums are the start of the integer sum.
+    offsets = -row_sums[..., None] * zeros if zero else (row_sums * row_scale[..., None])[..., None]
+    exact = total(rows, weights.astype(np.float64), offsets)
+    sums = total(np.abs(rows), np.abs(weights).astype(np.float64), np.abs(offsets))
     # Before it is accumulated, a partial sum is converted, multiplied twice, and corrected by a zero point.
     count = np.full(sums.shape, weights.shape[0] * weights.shape[1] + 4)
     error = count * epsilon_of(array.dtype) * sums

@@ -82,10 +82,10 @@ def _match_product(op: arith.AddiOp | vector.FMAOp, name: str) -> DotProduct | N
     """Match the dot product `name` that ends at `op`."""
     if isinstance(op, vector.FMAOp):
         return _match_float_product(op, name)
-    return _match_integer_product(op, op.lhs, op.rhs, name) or _match_integer_product(op, op.rhs, op.lhs, name)
+    return _match_integer_product(op.lhs, op.rhs, name) or _match_integer_product(op.rhs, op.lhs, name)
 
 
-def _match_integer_product(op: Operation, total: SSAValue, c: SSAValue, name: str) -> DotProduct | None:
+def _match_integer_product(total: SSAValue, c: SSAValue, name: str) -> DotProduct | None:
     """Match `total + c` with `total = Σⱼ aⱼ · bⱼ`."""
     dot, inner_ops = PACKED_DOTS[name], list[Operation]()
     if dot.pair_sums is None:
@@ -107,7 +107,7 @@ def _match_integer_product(op: Operation, total: SSAValue, c: SSAValue, name: st
             return None
         inner_ops.append(term.owner)
         factors.append(term.owner.operands)
-    return _match_packed_operands(op, factors, c, inner_ops, name)
+    return _match_packed_operands(factors, c, inner_ops, name)
 
 
 def _match_terms(total: SSAValue, count: int, inner_ops: list[Operation]) -> list[SSAValue]:
@@ -131,23 +131,18 @@ def _match_float_product(op: vector.FMAOp, name: str) -> DotProduct | None:
         last = last.acc.owner
         inner_ops.append(last)
         factors.append(last.operands[:2])
-    return _match_packed_operands(op, factors, last.acc, inner_ops, name)
+    return _match_packed_operands(factors, last.acc, inner_ops, name)
 
 
 def _match_packed_operands(
-    op: Operation, factors: Sequence[Sequence[SSAValue]], c: SSAValue, inner_ops: list[Operation], name: str
+    factors: Sequence[Sequence[SSAValue]], c: SSAValue, inner_ops: list[Operation], name: str
 ) -> DotProduct | None:
-    """Match factors that are the elements 0, 1, … of two packed words; `inner_ops` are the ops before `op`."""
+    """Match factors that are the elements 0, 1, … of two packed words; `inner_ops` are the ops that define the product."""
     dot, pairs = PACKED_DOTS[name], set[tuple[SSAValue | None, SSAValue | None]]()
     for j, (x, y) in enumerate(factors):
         pairs.add((_match_packed_operand(x, dot.data, j, inner_ops), _match_packed_operand(y, dot.weights, j, inner_ops)))
-    (a, b), ops = pairs.pop(), frozenset(inner_ops)
-    if pairs or a is None or b is None:
-        return None
-    # Intermediate results with other uses must still be computed.
-    if any(use.operation not in ops and use.operation is not op for o in ops for use in o.results[0].uses):
-        return None
-    return DotProduct(name, a, b, c, ops)
+    a, b = pairs.pop()
+    return None if pairs or a is None or b is None else DotProduct(name, a, b, c, frozenset(inner_ops))
 
 
 def _match_packed_operand(element: SSAValue, kind: Attribute, j: int, inner_ops: list[Operation]) -> SSAValue | None:
@@ -183,6 +178,19 @@ def _match_mask(x: SSAValue, mask: int, inner_ops: list[Operation]) -> SSAValue 
     return x.owner.lhs
 
 
+def _unused_ops(products: Mapping[Operation, DotProduct]) -> set[Operation]:
+    """Return the ops that only define dot products; several products may share the elements of a word."""
+    unused = {op for product in products.values() for op in product.inner_ops}
+    unused.difference_update(x.owner for p in products.values() for x in (p.a, p.b, p.c) if isinstance(x.owner, Operation))
+    pending = list(unused)
+    while pending:
+        op = pending.pop()
+        if op in unused and not all(use.operation in unused or use.operation in products for use in op.results[0].uses):
+            unused.discard(op)
+            pending += [x.owner for x in op.operands if isinstance(x.owner, Operation)]
+    return unused
+
+
 class LlvmDotProductWriter(LlvmWriter):
     """Emit dot products of packed operands."""
 
@@ -193,7 +201,7 @@ class LlvmDotProductWriter(LlvmWriter):
         self.products = {
             op: p for op, p in products if all(t.width in self.names[p.dot] for t in self.layout(op.results[0].type))
         }
-        self.skipped_ops = {op for p in self.products.values() for op in p.inner_ops}
+        self.skipped_ops = _unused_ops(self.products)
 
     def visit(self, op: Operation) -> None:
         if op in self.skipped_ops:

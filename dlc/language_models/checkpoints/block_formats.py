@@ -5,10 +5,10 @@ The formats are those of ggml (ggml-common.h, ggml-quants.c). A row of a tensor 
 
     integers    formats                 scale                       zero point
     int4        Q4_0, Q3_K              of the group
-    uint4       Q4_1, Q2_K, Q4_K        of the group                -minimum / scale
+    uint4       Q4_1, Q4_K              of the group                -minimum / scale
     int8        Q8_0, Q5_0, Q6_K        of the group
                 IQ4_NL, IQ4_XS          integers from a table
-    uint8       Q5_1, Q5_K              of the group                -minimum / scale
+    uint8       Q5_1, Q5_K, Q2_K        of the group                -minimum / scale
 
 Scales of K formats are products of a 16-bit float and a small integer, which f32 represents exactly.
 """
@@ -118,7 +118,7 @@ def _two_bits(packed: Array) -> Array:
 def _decode_q2_k(blocks: Array) -> QuantizedMatrix:
     scales = blocks[..., :16]
     d, minimum = _floats(blocks, 80), _floats(blocks, 82)
-    return _matrix(_two_bits(blocks[..., 16:80]).astype(_UINT4), d * (scales & 15), -minimum * (scales >> 4))
+    return _matrix(_two_bits(blocks[..., 16:80]), d * (scales & 15), -minimum * (scales >> 4))
 
 
 def _decode_q3_k(blocks: Array) -> QuantizedMatrix:

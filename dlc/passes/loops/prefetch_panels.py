@@ -22,6 +22,7 @@ from dlc.ir import (
     SSAValue,
     arith,
     func,
+    i32,
     memref,
     scf,
     vector,
@@ -31,6 +32,8 @@ from dlc.passes.loops.next_panel import NextPanel, find_next_panel
 from dlc.passes.loops.static_loops import constant_range, num_accumulator_rows
 from dlc.passes.structured import ConstantPool, Index, OpBuilder
 from dlc.passes.types import memref_of, viewed_buffer
+
+_WORD_BYTES, _PAGE_BYTES = 4, 4096
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class PrefetchPanelsPass(TargetPass, KernelPass):
 
     A packed panel of weights is read once per tile of rows, at the full bandwidth of the cache that holds it; the hardware
     prefetcher restarts at each page. The target's cost model has the prefetch distance and the minimum number of rows.
-    Small local buffers are not prefetched: they stay in the nearest cache.
+    Small local buffers are not prefetched: they stay in the nearest cache. Words of packed weights, and their scales, are
+    prefetched for any number of rows, at a distance in bytes.
 
         scf.for %k …;  %t = memref.subview %out[%i, %j] …;  vector.transfer_write %sums, %t
       →
@@ -66,7 +70,8 @@ class PrefetchPanelsPass(TargetPass, KernelPass):
         for loop in list(kernel.walk()):
             if isinstance(loop, scf.ForOp) and (steps := constant_range(loop)) is not None:
                 prefetcher = _LoopPrefetcher(loop, steps, self.target.costs, settings, constants)
-                if steps.stop - steps.start >= settings.min_steps and prefetcher.num_rows >= settings.min_rows:
+                has_enough_rows = prefetcher.word_bytes or prefetcher.num_rows >= settings.min_rows
+                if steps.stop - steps.start >= settings.min_steps and has_enough_rows:
                     prefetcher.run()
 
 
@@ -82,12 +87,15 @@ class _LoopPrefetcher:
         self.settings = settings
         self.constants = constants
         self.num_rows = num_accumulator_rows(loop)
+        self.panel_reads = list(_panel_reads(loop))
+        self.word_bytes = max((_word_bytes(*read) for read in self.panel_reads), default=0)
+        self.distance = -(-settings.word_bytes // self.word_bytes) if self.word_bytes else settings.prefetch_distance
         assert loop.parent is not None
         self.before_loop = OpBuilder(constants, loop.parent, loop.location, anchor=loop)
 
     def run(self) -> None:
         next_panels: dict[SSAValue, NextPanel | None] = {}
-        for read, axis in list(_panel_reads(self.loop)):
+        for read, axis in self.panel_reads:
             if self.fits_nearest_cache(read.source):
                 continue
             if read.source not in next_panels:
@@ -127,7 +135,7 @@ class _LoopPrefetcher:
         induction, position = self.loop.body.block.args[0], read.indices[axis]
         unrolled = 0 if position is induction else constant_integer(cast("Operation", position.owner).operands[1])
         assert unrolled is not None
-        indices[axis] = builder.add(induction, self.settings.prefetch_distance + unrolled)
+        indices[axis] = builder.add(induction, self.distance + unrolled)
         column = constant_integer(read.indices[-1])
         for start in self.line_starts(read.source, read.result.type.get_shape()[-1]):
             indices[-1] = builder.add(read.indices[-1] if column is None else column, start)
@@ -177,10 +185,22 @@ def _panel_reads(loop: scf.ForOp) -> Iterator[tuple[vector.TransferReadOp, int]]
         axes = [d for d, i in enumerate(op.indices) if _is_iteration_index(i, induction)]
         if lanes != AffineDimExpr(last) or strides[last] != 1 or len(axes) != 1 or axes[0] == last:
             continue
-        # Only adjacent rows: with a larger stride each row would be on a separate page.
+        # Only nearby rows: with a larger stride each row would be on a separate page.
         row = strides[axes[0]]
-        if isinstance(row, int) and row <= 2 * memref_of(op.source).get_shape()[last]:
+        max_row = _PAGE_BYTES // _WORD_BYTES if _has_words(op) else 2 * memref_of(op.source).get_shape()[last]
+        if isinstance(row, int) and row <= max_row:
             yield op, axes[0]
+
+
+def _has_words(read: vector.TransferReadOp) -> bool:
+    """Return whether a read is of packed words."""
+    return memref_of(read.source).element_type == i32
+
+
+def _word_bytes(read: vector.TransferReadOp, axis: int) -> int:
+    """Return the bytes of packed words of a row of the panel that a read is part of; 0 for other elements."""
+    row = strides_of(read.source)[axis]
+    return row * _WORD_BYTES if _has_words(read) and isinstance(row, int) else 0
 
 
 def _is_iteration_index(value: SSAValue, induction: SSAValue) -> bool:

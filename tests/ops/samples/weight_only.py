@@ -19,15 +19,12 @@ def _number(word: int, j: int, dtype: np.dtype) -> int:
     return number - (1 << bits) if signed and number >> (bits - 1) else number
 
 
-def _product(
-    x: np.ndarray, words: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, dtype: np.dtype, in_turns: int = 1
-) -> np.ndarray:
+def _product(x: np.ndarray, words: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, dtype: np.dtype) -> np.ndarray:
     count = 8 if dtype in (_INT4, _UINT4) else 4
     blocks, rows, columns = words.shape
     weights = np.zeros((blocks, rows, count, columns))
     for b, w, j, n in np.ndindex(*weights.shape):
-        place = j // in_turns + j % in_turns * count // in_turns
-        weights[b, w, j, n] = _number(int(words[b, w, n]), place, dtype) - (0 if zero is None else float(zero[b, n]))
+        weights[b, w, j, n] = _number(int(words[b, w, n]), j, dtype) - (0 if zero is None else float(zero[b, n]))
     scaled = weights * scale.astype(np.float64)[:, None, None]
     return x.astype(np.float64) @ scaled.reshape(-1, columns)
 
@@ -58,35 +55,56 @@ def _sample(
     return Sample(dl.MatmulWeightOnlyOp, tuple(operands), expected, {"of": of, **properties}, tolerance, label)
 
 
-def _unsigned_offsets(sums: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return minus the sums times the bias that makes weights unsigned."""
-    bias = {_INT4: 8, np.dtype("i1"): 128}.get(dtype, 0)
-    return (-bias * sums).astype(I32)
+def _unpacked(bits: int, words: np.ndarray) -> np.ndarray:
+    """Return the integers of words [B, W, S, N] of bit planes, one at a time, as [B, W, k, N]."""
+    plane_bits = {2: [2], 4: [4], 5: [4, 1], 6: [4, 2], 8: [8]}[bits]
+    group, group_words = 32 // plane_bits[-1], bits // plane_bits[-1]
+    blocks, steps, size, columns = words.shape
+    integers = np.zeros((blocks, steps, size // group_words * group, columns), int)
+    for b, w, k, n in np.ndindex(*integers.shape):
+        byte, slot, word, low_bit = k % 4, k % group // 4, k // group * group_words, 0
+        for width in plane_bits:
+            field = int(words[b, w, word + slot * width // 8, n]) >> (8 * byte + slot * width % 8)
+            integers[b, w, k, n] += (field & ((1 << width) - 1)) << low_bit
+            word, low_bit = word + group * width // 32, low_bit + width
+    return integers
 
 
 def _dots(
-    label: str, dtype: np.dtype, rows: tuple[int, ...], words: tuple[int, int, int, int], zero: bool = False, dot: str = "i16"
+    label: str,
+    bits: int,
+    rows: tuple[int, ...],
+    words: tuple[int, int, int, int],
+    zero: bool = False,
+    dot: str = "i16",
+    parts: int = 1,
 ) -> Sample:
-    count, row_dtype = 8 if dtype in (_INT4, _UINT4) else 4, numpy_dtype(PACKED_DOTS[dot].weights)
-    random, (blocks, per_block, step, columns), most = np.random.default_rng(len(label)), words, np.iinfo(row_dtype).max
-    x = random.integers(-most, most + 1, (*rows, blocks, per_block, step * count)).astype(row_dtype)
-    row_scale = (random.random((*rows, blocks)) / most).astype(F32)
+    row_dtype, random = numpy_dtype(PACKED_DOTS[dot].weights), np.random.default_rng(len(label))
+    blocks, steps, size, columns = words
+    fours = (*rows, blocks * steps * size * 32 // bits // 4, parts, 4)
+    low, high = np.iinfo(row_dtype).min, np.iinfo(row_dtype).max
+    packed = random.integers(low, high + 1, fours).astype(row_dtype)
+    in_order = packed[..., [0, 2, 1, 3]] if dot == "i16" else packed
+    x = (in_order.astype(int) * ([[256], [1]] if parts == 2 else 1)).sum(-2).reshape(*rows, blocks, steps, -1)
+    row_scale = (random.random((*rows, blocks)) / 256 ** (parts if dot != "i16" else 2)).astype(F32)
+    weights = random.integers(-(1 << 31), 1 << 31, words).astype(I32)
+    bias = 1 << (bits - 1)
     operands = [
-        x.reshape(*rows, -1).view(I32),
-        random.integers(-(1 << 31), 1 << 31, words).astype(I32),
+        packed.reshape(*rows, -1).view(I32),
+        weights,
         row_scale,
-        (x.sum(-1) * row_scale[..., None]).astype(F32) if zero else _unsigned_offsets(x.sum(-1), dtype),
+        (x.sum(-1) * row_scale[..., None]).astype(F32) if zero else (-bias * x.sum(-1)).astype(I32),
         (random.random((blocks, columns)) / 16).astype(F32),
         *([random.integers(0, 16, (blocks, columns)).astype(F32)] if zero else []),
     ]
 
     def expected(*operands: np.ndarray) -> np.ndarray:
-        numbers, words, row_scale, row_sums, scale, *zeros = operands
-        floats = numbers.view(row_dtype).reshape(*row_sums.shape, -1) * row_scale.astype(np.float64)[..., None, None]
-        flat, turns = words.reshape(blocks, -1, columns), PACKED_DOTS[dot].count
-        return _product(floats.reshape(*rows, -1), flat, scale, zeros[0] if zeros else None, dtype, in_turns=turns)
+        zeros = operands[5][:, None, None] if zero else bias
+        floats = x * row_scale.astype(np.float64)[..., None, None]
+        scaled = (_unpacked(bits, weights) - zeros) * operands[4].astype(np.float64)[:, None, None]
+        return floats.reshape(*rows, -1) @ scaled.reshape(-1, columns)
 
-    return Sample(dl.MatmulWeightOnlyDotOp, tuple(operands), expected, {"of": element_type(dtype), "dot": dot}, 3e-6, label)
+    return Sample(dl.MatmulWeightOnlyDotOp, tuple(operands), expected, {"bits": bits, "parts": parts, "dot": dot}, 4e-6, label)
 
 
 def _nibbles(label: str, dtype: np.dtype, *shape: int) -> Sample:
@@ -107,12 +125,17 @@ SAMPLES = [
     _sample("rows_of_bytes", np.dtype("u1"), (7,), (1, 3, 16), zero=True),
     _sample("scaled_weights", _UINT4, (13,), (3, 2, 40), zero=True, scale_weights=True),
     _sample("one_column", _INT4, (3,), (2, 1, 1)),
-    _dots("pairs_of_a_row", _UINT4, (1,), (3, 2, 1, 40), zero=True),
-    _dots("pairs_of_signed", _INT4, (7,), (2, 1, 3, 17)),
-    _dots("pairs_of_bytes", np.dtype("i1"), (), (2, 2, 2, 33), zero=True),
-    _dots("fours_of_a_row", _UINT4, (1,), (3, 2, 1, 40), zero=True, dot="u8i8"),
-    _dots("fours_of_signed", _INT4, (2, 7), (2, 1, 3, 17), dot="u8i8"),
-    _dots("fours_of_bytes", np.dtype("u1"), (33,), (2, 2, 8, 33), zero=True, dot="u8i8"),
-    _dots("fours_of_signed_bytes", np.dtype("i1"), (5,), (1, 1, 8, 16), dot="u8i8"),
+    _dots("pairs_of_a_row", 4, (1,), (3, 2, 1, 40), zero=True),
+    _dots("pairs_of_nibbles", 4, (7,), (2, 1, 3, 17)),
+    _dots("pairs_of_bytes", 8, (), (2, 2, 2, 33), zero=True),
+    _dots("pairs_of_planes", 6, (2,), (2, 1, 3, 17)),
+    _dots("fours_of_a_row", 4, (1,), (3, 2, 1, 40), zero=True, dot="u8i8"),
+    _dots("fours_of_nibbles", 4, (2, 7), (2, 1, 3, 17), dot="u8i8"),
+    _dots("fours_of_bytes", 8, (33,), (2, 2, 8, 33), zero=True, dot="u8i8"),
+    _dots("fours_of_five_bits", 5, (5,), (2, 1, 5, 16), zero=True, dot="u8i8"),
+    _dots("fours_of_two_bits", 2, (1,), (3, 1, 1, 40), zero=True, dot="u8i7"),
+    _dots("parts_of_bytes", 8, (1,), (2, 2, 8, 33), dot="u8i8", parts=2),
+    _dots("parts_of_six_bits", 6, (1,), (2, 2, 6, 40), dot="u8i8", parts=2),
+    _dots("parts_of_rows", 6, (3,), (2, 1, 3, 33), dot="u8i7", parts=2),
     _sample("halves", _UINT4, (2,), (2, 2, 17), zero=True, x=F16),
 ]

@@ -86,7 +86,7 @@ def test_other_weights_are_dequantized_at_compile_time(dtype: Any, parameters: t
 
 @pytest.mark.parametrize(
     "dtype, rows, target, dot",
-    [(UINT4, 32, "cpu:avx2", "i16"), (UINT4, 4, "cpu:aarch64", "i16"), (UINT4, 5, "cpu:aarch64", None),
+    [(UINT4, 32, "cpu:avx2", "u8i7"), (np.int8, 32, "cpu:avx2", "i16"), (UINT4, 4, "cpu:aarch64", "i16"), (UINT4, 5, "cpu:aarch64", None),
      (np.int8, 5, "cpu:generic", "i16"), (UINT4, 1, "cpu:riscv64", None), (UINT4, 1, "cpu:avx512_vnni", "u8i8"),
      (np.int8, 40, "cpu:avx2_vnni", "u8i8"), (np.uint8, 2, "cpu:aarch64_i8mm", "u8i8")],
 )  # fmt: skip
@@ -97,7 +97,7 @@ def test_quantized_rows(dtype: Any, rows: int, target: str, dot: str | None) -> 
     WeightOnlyContractionsPass(resolve(target)).apply(None, p.module)  # pyright: ignore[reportArgumentType]
     (op,) = [op for op in p.main.body.block.ops if isinstance(op, dl.MatmulWeightOnlyOp | dl.MatmulWeightOnlyDotOp)]
     assert (op.dot.data if isinstance(op, dl.MatmulWeightOnlyDotOp) else None) == dot
-    half = np.abs(x.reshape(rows, 3, -1)).max(2).sum(1) / (2 * {"i16": 32767, "u8i8": 127}.get(dot or "", np.inf))
+    half = np.abs(x.reshape(rows, 3, -1)).max(2).sum(1) / (2 * {"i16": 32767, "u8i8": 127, "u8i7": 127}.get(dot or "", np.inf))
     largest = 0.02 * max(map(abs, (int(ml_dtypes.iinfo(dtype).min) - 1, int(ml_dtypes.iinfo(dtype).max) - 1)))
     error = np.abs(p.run()[0] - exact).max(1)
     assert (error <= half * (K // 3) * largest + 1e-4).all() and (dot is None or error.max() > 1e-2 * half.max() * largest)

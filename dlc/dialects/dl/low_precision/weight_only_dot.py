@@ -8,16 +8,16 @@ from dataclasses import replace
 import numpy as np
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import Array, Tensor, compatible, element_type_of, memoize_by_signature, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, compatible, element_type_of, memoize_by_signature, number, shape_of, tensor_type
 from dlc.dialects.dl.contractions.contraction import iteration_space
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
-from dlc.dialects.dl.interfaces import Body, Contraction, Structure, is_unsigned
-from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, WORD_BITS, unpack_words
-from dlc.dialects.dl.low_precision.weight_only import WEIGHT_ONLY_TYPES
+from dlc.dialects.dl.interfaces import Body, Contraction, Structure
+from dlc.dialects.dl.low_precision.bit_planes import BitPlanes
+from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, unpack_words
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     AffineExpr,
-    Attribute,
+    IntegerAttr,
     SSAValue,
     StringAttr,
     TensorType,
@@ -30,10 +30,14 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
-from dlc.shapes.dims import is_known_different
+from dlc.shapes.dims import Size, is_known_different
 
-# The element type of the rows for each dot product; the other operand holds the weights, as unsigned integers.
-_LHS_TYPES = {"i16": ELEMENT_TYPES["int16"], "u8i8": ELEMENT_TYPES["int8"]}
+# The element type of the rows for each dot product, and the maximum bits of weights: the unsigned operand, whose sums of pairs
+# must fit 16 bits in u8i7.
+_LHS_TYPES = {"i16": ELEMENT_TYPES["int16"], "u8i8": ELEMENT_TYPES["int8"], "u8i7": ELEMENT_TYPES["int8"]}
+MAX_WEIGHT_BITS = {"i16": 8, "u8i8": 8, "u8i7": 6}
+# The bits of the low part of a row integer that is split into two bytes.
+_PART_BITS = 8
 
 
 @irdl_op_definition
@@ -42,16 +46,18 @@ class MatmulWeightOnlyDotOp(Contraction):
 
     `y[…, n] = Σ_b scale[b, n] · row_scale[…, b] · Σ_k x[…, g·b + k] · (w[b, k, n] - zero[b, n])`.
 
-    `dot` names the packed dot product of c row integers: `i16`, two at a time, or `u8i8` with signed 8-bit row integers, four
-    at a time. `lhs` […, B·g/c] holds c of them per i32 word (`dl.view_as_i32`), and `row_scale` […, B] their scales. `row_sums`
-    […, B, W] holds, for each step, the sum of the row integers: as f32 times their scale, or without `zero` as i32 times the
-    negated bias that makes signed weights unsigned (`zero_bias`). This is not verified. `words` [B, W, S, N]
-    has W steps of S words of r = c·p integers of type `of`. Integer p·i + j of a word is multiplied by row integer c·j + i, so
-    that a shift and a mask extract c integers. `scale` and `zero` [B, N] are f32; without `zero` it is 0. The sum over the
-    words of a step is exact if i32 holds it; the sum over steps is f32.
+    `words` [B, W, S, N] are W steps of S words: groups of unsigned weights of `bits` bits as bit planes
+    (`low_precision/bit_planes.py`). `dot` names the packed dot product of c row integers: `i16`, two at a time, or `u8i8` and
+    `u8i7` with signed 8-bit row integers, four at a time. `lhs` […, B·g·parts/c] holds c of them per i32 word
+    (`dl.view_as_i32`): of four consecutive ones the first and third, then the second and fourth for `i16`. With two `parts`,
+    row integers are `256·high + low` of signed bytes, and each word of high parts precedes that of the low parts. `row_scale`
+    […, B] are the scales of rows. `row_sums` […, B, W] holds for each step the sum of the row integers times their scale as
+    f32, or without `zero` the start of the integer sum as i32: the row sum times a negated zero point that all weights share.
+    This is not verified. `scale` and `zero` [B, N] are f32. The sum over the words of a step is exact if i32 holds it; the sum
+    over steps is f32.
 
-    (C1) `of` is an integer type of 4 or 8 bits, `dot` one of integers; (C2) `lhs` and `words` are i32, and so is `row_sums`
-    without `zero`; the others are f32; (C3) shapes are as above.
+    (C1) `dot` is one of those three, `bits` has a layout and is at most 6 for `u8i7`, and `parts` is 1, or 2 for bytes; (C2)
+    `lhs` and `words` are i32, and so is `row_sums` without `zero`; the others are f32; (C3) shapes are as above.
     """
 
     name = "dl.matmul_weight_only_dot"
@@ -61,24 +67,25 @@ class MatmulWeightOnlyDotOp(Contraction):
     row_sums = operand_def(TensorType)
     scale = operand_def(TensorType)
     zero = opt_operand_def(TensorType)
-    of = prop_def(Attribute)
+    bits = prop_def(IntegerAttr)
+    parts = prop_def(IntegerAttr)
     dot = prop_def(StringAttr)
     result = result_def(TensorType)
 
     @property
-    def elements_per_word(self) -> int:
-        """The number of row integers per word, c."""
-        return PACKED_DOTS[self.dot.data].count
+    def planes(self) -> BitPlanes:
+        """The layout of the weights."""
+        return BitPlanes(number(self.bits))
 
     @property
-    def subwords(self) -> int:
-        """The number of dot-product operands that a word of weights unpacks to, p."""
-        return WORD_BITS // scalar.bits(self.of) // self.elements_per_word
+    def num_parts(self) -> int:
+        """The number of parts of a row integer."""
+        return number(self.parts)
 
     @property
-    def zero_bias(self) -> int:
-        """The bias that makes signed weights unsigned."""
-        return 0 if is_unsigned(self.of) else 1 << (scalar.bits(self.of) - 1)
+    def has_pairs(self) -> bool:
+        """Whether two integers, and not four, are multiplied at a time."""
+        return PACKED_DOTS[self.dot.data].count == 2
 
     @property
     def dequantizes_weights(self) -> bool:
@@ -89,54 +96,67 @@ class MatmulWeightOnlyDotOp(Contraction):
         return True
 
     def infer(self) -> Sequence[Tensor]:
-        if self.of not in WEIGHT_ONLY_TYPES or self.dot.data not in _LHS_TYPES:
-            expected = f"{', '.join(map(str, WEIGHT_ONLY_TYPES))} and {', '.join(_LHS_TYPES)}"
-            raise DTypeError(f"dl.matmul_weight_only_dot: weights of {self.of}, dot {self.dot}; expected {expected} (C1)")
+        dot, bits, parts = self.dot.data, number(self.bits), self.num_parts
+        if dot not in _LHS_TYPES or not BitPlanes.is_supported(bits) or bits > MAX_WEIGHT_BITS[dot]:
+            expected = f"2, 4, 5, 6 or 8 bits, at most 6 for u8i7, and one of {', '.join(_LHS_TYPES)}"
+            raise DTypeError(f"dl.matmul_weight_only_dot: weights of {bits} bits, dot {dot!r}; expected {expected} (C1)")
+        if not 1 <= parts <= (1 if self.has_pairs else 2):
+            raise DTypeError(f"dl.matmul_weight_only_dot: {parts} parts of {dot!r}; expected 1, or 2 of bytes (C1)")
         types = [element_type_of(v) for v in self.operands]
         sums_type = i32 if self.zero is None else f32
         if types != [i32, i32, f32, sums_type, *(f32 for _ in types[4:])]:
             raise DTypeError(f"dl.matmul_weight_only_dot: operands of {types}; expected i32, i32, f32, {sums_type}, f32 (C2)")
         (*lead, k), words = shape_of(self.lhs) or (1,), shape_of(self.words)
-        if len(words) != 4:
-            raise ShapeError(f"dl.matmul_weight_only_dot: words {words}; expected [B, W, S, N] (C3)")
+        if len(words) != 4 or is_known_different(words[2] % self.planes.words, 0):
+            raise ShapeError(
+                f"dl.matmul_weight_only_dot: words {words}; expected [B, W, S, N] with groups of {self.planes.words} words (C3)"
+            )
         blocks, steps, words_per_step, columns = words
         parameters = [(blocks, columns) for _ in self.operands[4:]]
         expected = [(*lead, blocks), (*lead, blocks, steps), *parameters]
         shapes = [shape_of(v) for v in self.operands[2:]]
-        if is_known_different(k, blocks * steps * words_per_step * self.subwords) or not all(map(compatible, shapes, expected)):
+        row_words = blocks * steps * self._row_words(words_per_step)
+        if is_known_different(k, row_words) or not all(map(compatible, shapes, expected)):
             shape_text = ", ".join(map(str, (shape_of(self.lhs), *shapes)))
             raise ShapeError(f"dl.matmul_weight_only_dot: shapes {shape_text} do not match words {words} (C3)")
         return [tensor_type((*lead, columns), f32)]
 
+    def _row_words(self, words_per_step: Size) -> Size:
+        """Return the number of words of row integers per step."""
+        slots = words_per_step // self.planes.words * self.planes.slots
+        return slots * (2 if self.has_pairs else self.num_parts)
+
     def reference(self, *operands: Array) -> Array:
         x, words, row_scale, row_sums, scale, *zero = operands
-        sums = np.einsum("...bwk,bwkn->...bwn", *self.unpack_integers(x, words)).astype(np.float32) * row_scale[..., None, None]
+        sums = np.einsum("...bwk,bwkn->...bwn", *self.unpack_integers(x, words))
+        if not zero:
+            sums = sums + row_sums[..., None]
+        sums = sums.astype(np.float32) * row_scale[..., None, None]
         for z in zero:
             sums = sums - row_sums[..., None] * z[:, None]
         return (sums.sum(-2) * scale).sum(-2)
 
     def unpack_integers(self, x: Array, words: Array) -> tuple[Array, Array]:
-        """Return the integers of rows […, B, W, S·r] and weights [B, W, S·r, N], both in the order of the row integers."""
-        blocks, steps, words_per_step, columns = words.shape
-        per_step = words_per_step * self.subwords * self.elements_per_word
-        rows = unpack_words(x, -1, _LHS_TYPES[self.dot.data]).reshape(*x.shape[:-1], blocks, steps, per_step)
-        subwords = unpack_words(words, 2, self.of).reshape(
-            blocks, steps, words_per_step, self.elements_per_word, self.subwords, columns
-        )
-        weights = subwords.swapaxes(3, 4).reshape(blocks, steps, per_step, columns)
-        return rows.astype(np.int64), weights.astype(np.int64)
+        """Return the integers of rows […, B, W, k] and weights [B, W, k, N], both in the order of the weights."""
+        integers = unpack_words(x, -1, _LHS_TYPES[self.dot.data]).astype(np.int64)
+        fours = integers.reshape(*x.shape[:-1], *words.shape[:2], -1, self.num_parts, 4)
+        if self.has_pairs:
+            fours = fours[..., [0, 2, 1, 3]]
+        weights = (1 << (_PART_BITS * np.arange(self.num_parts)[::-1]))[:, None]
+        rows = (fours * weights).sum(-2)
+        return rows.reshape(*rows.shape[:-2], -1), self.planes.unpack(words).astype(np.int64)
 
     @memoize_by_signature
     def structure(self) -> Structure:
         *lead, _ = shape_of(self.lhs)
         blocks, steps, words_per_step, columns = shape_of(self.words)
         parameters = [(blocks, columns) for _ in self.operands[4:]]
-        words, subwords = int(words_per_step), int(words_per_step) * self.subwords
-        view = (*lead, blocks, steps, subwords)
+        words, row_words = int(words_per_step), int(self._row_words(words_per_step))
+        view = (*lead, blocks, steps, row_words)
 
         def indices(*iterators: AffineExpr) -> Sequence[Sequence[AffineExpr]]:
             *rows, n, b, w = iterators
-            row_indices = [[*rows, b, w, AffineExpr.constant(j)] for j in range(subwords)]
+            row_indices = [[*rows, b, w, AffineExpr.constant(j)] for j in range(row_words)]
             weight_indices = [[b, w, AffineExpr.constant(j), n] for j in range(words)]
             return [
                 row_indices[0],
@@ -149,46 +169,36 @@ class MatmulWeightOnlyDotOp(Contraction):
                 [*rows, n],
             ]
 
-        repeated_operands = (0,) * (subwords - 1) + (1,) * (words - 1)
+        repeated_operands = (0,) * (row_words - 1) + (1,) * (words - 1)
         distinct_views = (view, shape_of(self.words), (*lead, blocks), (*lead, blocks, steps), *parameters)
         views = (*distinct_views, *(distinct_views[k] for k in repeated_operands), (*lead, columns))
         return replace(iteration_space((*lead, columns), (blocks, steps), views, indices), repeated_operands=repeated_operands)
 
     def accumulate(self, body: Body, total: SSAValue, *elements: SSAValue) -> SSAValue:
         first, word, row_scale, row_sum, scale, *optional_elements = elements
-        zero, other_elements = (
-            (optional_elements[0], optional_elements[1:]) if self.zero is not None else (None, optional_elements)
-        )
-        num_other_rows = int(shape_of(self.words)[2]) * self.subwords - 1
-        rows, words = [first, *other_elements[:num_other_rows]], [word, *other_elements[num_other_rows:]]
-        zero_bias = self.zero_bias
-        if zero is not None and zero_bias:
-            zero = scalar.add(body, zero, scalar.like(body, zero_bias, zero))
-        products = row_sum if zero is None else scalar.like(body, 0, word)
-        for j, row in enumerate(rows):
-            if not j % self.subwords:
-                word = words[j // self.subwords]
-                if zero_bias:
-                    # Biased to unsigned integers, so that a mask extracts them.
-                    word = body(
-                        arith.XOrIOp(word, scalar.like(body, self._repeat_in_fields(scalar.bits(self.of), zero_bias), word))
-                    )
-            products = PACKED_DOTS[self.dot.data].accumulate(
-                body, products, self._extract_weights(body, word, j % self.subwords), row
-            )
+        zero, others = (optional_elements[0], optional_elements[1:]) if self.zero is not None else (None, optional_elements)
+        num_other_rows = int(self._row_words(shape_of(self.words)[2])) - 1
+        rows, words = [first, *others[:num_other_rows]], [word, *others[num_other_rows:]]
+        start = row_sum if zero is None else scalar.like(body, 0, word)
+        products = self._integer_sum(body, start, rows, words)
         products = scalar.multiply(body, scalar.convert(body, products, i32, f32), row_scale)
         if zero is not None:
             products = scalar.multiply_add(body, body(arith.NegfOp(row_sum)), zero, products)
         return scalar.multiply_add(body, products, scale, total)
 
-    def _repeat_in_fields(self, bits: int, field: int) -> int:
-        """Return a word whose fields of `bits` bits all contain `field`."""
-        return sum(field << shift for shift in range(0, WORD_BITS, bits))
-
-    def _extract_weights(self, body: Body, word: SSAValue, j: int) -> SSAValue:
-        """Emit the weights for row integers c·j to c·j + c - 1, unsigned, as a dot-product operand."""
-        bits = scalar.bits(self.of)
-        if j:
-            word = body(arith.ShRUIOp(word, scalar.like(body, bits * j, word)))
-        mask = self._repeat_in_fields(WORD_BITS // self.elements_per_word, (1 << bits) - 1)
-        return body(arith.AndIOp(word, scalar.like(body, mask, word))) if self.subwords > 1 else word
+    def _integer_sum(self, body: Body, start: SSAValue, rows: Sequence[SSAValue], words: Sequence[SSAValue]) -> SSAValue:
+        """Emit `start` plus the sum of the products of a step."""
+        planes, dot, remaining = self.planes, PACKED_DOTS[self.dot.data], iter(rows)
+        halves = (0, 1) if self.has_pairs else (None,)
+        # The sum of each part, the high part first.
+        sums = [*[scalar.like(body, 0, start)] * (self.num_parts - 1), start]
+        for group in range(len(words) // planes.words):
+            group_words = words[group * planes.words : (group + 1) * planes.words]
+            for slot in range(planes.slots):
+                for half in halves:
+                    weights = planes.extract(body, group_words, slot, half)
+                    sums = [dot.accumulate(body, total, weights, next(remaining)) for total in sums]
+        *high, low = sums
+        for part in high:
+            low = scalar.add(body, body(arith.ShLIOp(part, scalar.like(body, _PART_BITS, part))), low)
+        return low

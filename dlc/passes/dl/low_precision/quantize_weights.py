@@ -38,7 +38,7 @@ class QuantizeWeightsPass(TargetPass):
 
         %y = dl.matmul %x, %w
     →   %y = dl.matmul_weight_only %x, %words, %s, %z {of = ui4}
-    or  %y = dl.matmul_weight_only_dot %pairs, %words, %row_scale, %row_sums, %s, %z {of = ui4, dot = "i16"}
+    or  %y = dl.matmul_weight_only_dot %pairs, %words, %row_scale, %row_sums, %s, %z {bits = 4, parts = 1, dot = "i16"}
 
     Applies to large weight matrices [K, N] whose K is a multiple of `group`, also in an equivalent `dl.dot_general`. Each
     `group` of consecutive weights in a column has its own scale. int8 is symmetric, `s = max |w| / 127`; int4 maps the minimum
@@ -71,7 +71,7 @@ class QuantizeWeightsPass(TargetPass):
         build = DlBuilder(op)
         w = build(ReshapeOp, build(CastOp, op.rhs, to=f32), shape=(k // self.group, self.group, columns))
         weights = _quantize_int8(build, w) if self.weights == "int8" else _quantize_uint4(build, w)
-        if not self.exact_rows and (dot := choose_row_dot(op.lhs, self.target, ranges, 16)) is not None:
+        if not self.exact_rows and (dot := choose_row_dot(op.lhs, weights, self.target, ranges, 16)) is not None:
             return [matmul_quantized_rows(build, op.lhs, weights, dot)]
         return [matmul_float_rows(build, op.lhs, weights, ranges)]
 

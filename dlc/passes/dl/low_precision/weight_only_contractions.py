@@ -69,12 +69,13 @@ class WeightOnlyContractionsPass(TargetPass):
         dequantize = defining_op(op.rhs if transpose is None else transpose.x, DequantizeOp)
         if dequantize is None or element == f64 or element_type_of(dequantize.x) not in WEIGHT_ONLY_TYPES:
             return None
-        dot = None if op.min_lhs_bits is None else choose_row_dot(op.lhs, self.target, ranges, number(op.min_lhs_bits))
-        if representative_rows(op.lhs, ranges) > _MAX_FLOAT_ROWS and dot is None:
-            return None
         build = DlBuilder(op)
         weights = _split_into_blocks(build, dequantize, transpose is not None)
         if weights is None:
+            return None
+        min_bits = op.min_lhs_bits
+        dot = None if min_bits is None else choose_row_dot(op.lhs, weights, self.target, ranges, number(min_bits))
+        if representative_rows(op.lhs, ranges) > _MAX_FLOAT_ROWS and dot is None:
             return None
         if dot is not None:
             return [matmul_quantized_rows(build, op.lhs, weights, dot)]

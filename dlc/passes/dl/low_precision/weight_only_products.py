@@ -6,30 +6,48 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
 from dlc.dialects.dl.arithmetic.conversion import CastOp
-from dlc.dialects.dl.arithmetic.elementwise import AbsOp, DivOp, MulOp, SelectOp
-from dlc.dialects.dl.arithmetic.functions import RoundOp
-from dlc.dialects.dl.arithmetic.logic import EqualOp
+from dlc.dialects.dl.arithmetic.elementwise import AbsOp, AddOp, DivOp, MulOp, SelectOp, SubOp
+from dlc.dialects.dl.arithmetic.functions import FloorOp, RoundOp
+from dlc.dialects.dl.arithmetic.logic import BitwiseAndOp, EqualOp, ShiftLeftOp, ShiftRightOp
 from dlc.dialects.dl.base import element_type_of, is_storage_only, shape_of
 from dlc.dialects.dl.build import DlBuilder
-from dlc.dialects.dl.interfaces import is_unsigned
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES
+from dlc.dialects.dl.low_precision.bit_planes import BitPlanes, Plane
 from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, WORD_BITS, ViewAsI32Op
 from dlc.dialects.dl.low_precision.weight_only import MatmulWeightOnlyOp, PackNibblesOp
-from dlc.dialects.dl.low_precision.weight_only_dot import MatmulWeightOnlyDotOp
-from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
+from dlc.dialects.dl.low_precision.weight_only_dot import MAX_WEIGHT_BITS, MatmulWeightOnlyDotOp
+from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, TransposeOp
 from dlc.dialects.dl.programs.size_ranges import representative
 from dlc.dialects.dl.reductions.reduction import ReduceMaxOp, ReduceSumOp
-from dlc.dialects.dl.scalar import bits
+from dlc.dialects.dl.scalar import bits, limits
 from dlc.ir import Attribute, SSAValue, f32, i32
+from dlc.passes.dl.index_ranges import compute_interval
 from dlc.shapes.ranges import SizeRange
 from dlc.target import Target
 
 # Maximum rows whose sums are scaled, in additional accumulators; with more rows the registers do not suffice.
 _MAX_ROWS_SCALING_SUMS = 2
-# The largest magnitude of a quantized row element, by packed dot product.
-_MAX_MAGNITUDE = {"i16": 32767, "u8i8": 127}
+_UI8 = ELEMENT_TYPES["uint8"]
 # Weight words accumulated in i32 before the sum is converted to float: i32 holds the sum of their products, for int8 too.
 _MAX_WORDS_PER_STEP = 8
+_BYTES_PER_WORD = WORD_BITS // 8
+
+
+@dataclass(frozen=True)
+class RowDot:
+    """A packed dot product for quantized rows, whose integers consist of one or two parts."""
+
+    name: str
+    parts: int
+
+    @property
+    def max_magnitude(self) -> int:
+        """The largest magnitude of a row integer; high and low parts are signed bytes."""
+        max_part = int(limits(PACKED_DOTS[self.name].weights)[1])
+        return max_part if self.parts == 1 else (max_part << 8) + max_part
 
 
 @dataclass(frozen=True)
@@ -52,19 +70,19 @@ class BlockQuantizedWeights:
     @property
     def bias(self) -> int:
         """The bias that makes the integers unsigned."""
-        return 0 if is_unsigned(self.of) else 1 << (bits(self.of) - 1)
+        return max(0, -compute_interval(self.integers)[0])
+
+    @property
+    def planes(self) -> BitPlanes:
+        """The layout of the integers as operands of packed dot products."""
+        return BitPlanes.smallest(self.bias + compute_interval(self.integers)[1], int(shape_of(self.integers)[1]))
 
     @property
     def parameters(self) -> tuple[SSAValue, ...]:
         return (self.scale,) if self.zero is None else (self.scale, self.zero)
 
-    def step(self) -> int:
-        """Return the number of words that `matmul_quantized_rows` accumulates in i32 before it converts the sum to float."""
-        num_words = int(shape_of(self.integers)[1]) // self.count
-        return next(step for step in range(min(_MAX_WORDS_PER_STEP, num_words), 0, -1) if num_words % step == 0)
-
     def words(self, build: DlBuilder) -> SSAValue:
-        """Pack the weights into words [B, W, N] of consecutive integers."""
+        """Pack the weights into words [B, W, N] of consecutive integers, for products with floats."""
         blocks, size, columns = map(int, shape_of(self.integers))
         split = build(ReshapeOp, self.integers, shape=(blocks, size // self.count, self.count, columns))
         x = build(TransposeOp, split, permutation=(0, 1, 3, 2))
@@ -80,52 +98,89 @@ def matmul_float_rows(
     return build(MatmulWeightOnlyOp, x, weights.words(build), *weights.parameters, of=weights.of, scale_weights=scale_weights)
 
 
-def matmul_quantized_rows(build: DlBuilder, x: SSAValue, weights: BlockQuantizedWeights, dot: str) -> SSAValue:
+def matmul_quantized_rows(build: DlBuilder, x: SSAValue, weights: BlockQuantizedWeights, dot: RowDot) -> SSAValue:
     """Multiply `x` with the weights by packed integer dot products.
 
     Each row segment that is multiplied by a block of weights is quantized to multiples of 1/32,767 of its largest magnitude, or
-    of 1/127 of it, as `dot` requires. The integers of rows are reordered and not the weights, which all products share.
+    of 1/32,639 or 1/127 of it, as `dot` requires.
     """
-    *leading, k = shape_of(x)
-    blocks, size, columns = map(int, shape_of(weights.integers))
+    *leading, _ = shape_of(x)
+    blocks, size, _ = map(int, shape_of(weights.integers))
     rows = build(ReshapeOp, build(CastOp, x, to=f32), shape=(*leading, blocks, size))
-    scale = nonzero_step(build, build(ReduceMaxOp, build(AbsOp, rows), axes=(-1,), keepdims=True), _MAX_MAGNITUDE[dot])
+    scale = nonzero_step(build, build(ReduceMaxOp, build(AbsOp, rows), axes=(-1,), keepdims=True), dot.max_magnitude)
     multiples = build(RoundOp, build(DivOp, rows, scale))
-    integers = _extraction_order(build, build(CastOp, multiples, to=PACKED_DOTS[dot].weights), weights.count, dot)
-    row_words = build(ViewAsI32Op, build(ReshapeOp, integers, shape=(*leading, k)))
-    words_per_step = weights.step()
-    elements_per_step = words_per_step * weights.count
-    sums = build(ReshapeOp, multiples, shape=(*leading, blocks, size // elements_per_step, elements_per_step))
+    row_words = _pack_rows(build, multiples, dot)
+    groups = size // weights.planes.group
+    groups_per_step = max(
+        m for m in range(1, groups + 1) if m == 1 or (groups % m == 0 and m * weights.planes.words <= _MAX_WORDS_PER_STEP)
+    )
+    steps = groups // groups_per_step
+    sums = build(ReshapeOp, multiples, shape=(*leading, blocks, steps, size // steps))
     sums = build(ReduceSumOp, sums, axes=(-1,), keepdims=False)
+    parameters, bias = list(weights.parameters), weights.bias
     if weights.zero is None:
-        sums = build(CastOp, build(MulOp, sums, build.scalar(-float(weights.bias), like=sums)), to=i32)
+        sums = build(CastOp, build(MulOp, sums, build.scalar(-float(bias), like=sums)), to=i32)
     else:
         sums = build(MulOp, sums, scale)
+        parameters[1] = build(AddOp, weights.zero, build.scalar(float(bias), like=weights.zero))
     row_scale = build(ReshapeOp, scale, shape=(*leading, blocks))
-    weight_words = build(ReshapeOp, weights.words(build), shape=(blocks, size // elements_per_step, words_per_step, columns))
-    y = build(MatmulWeightOnlyDotOp, row_words, weight_words, row_scale, sums, *weights.parameters, of=weights.of, dot=dot)
+    words = _pack_planes(build, weights, groups_per_step)
+    operands = row_words, words, row_scale, sums, *parameters
+    y = build(MatmulWeightOnlyDotOp, *operands, bits=weights.planes.bits, parts=dot.parts, dot=dot.name)
     return build(CastOp, y, to=element_type_of(x))
 
 
-def _extraction_order(build: DlBuilder, rows: SSAValue, integers_per_word: int, dot: str) -> SSAValue:
-    """Reorder the integers of rows [..., g]: a shift and a mask extract c weights at a time from a word, in this order."""
-    c = PACKED_DOTS[dot].count
-    if c == integers_per_word:
-        return rows
-    *leading, size = shape_of(rows)
-    words = build(ReshapeOp, rows, shape=(*leading, size // integers_per_word, c, integers_per_word // c))
-    rank = len(leading)
-    return build(TransposeOp, words, permutation=(*range(rank), rank, rank + 2, rank + 1))
+def _pack_rows(build: DlBuilder, integers: SSAValue, dot: RowDot) -> SSAValue:
+    """Pack row integers […, B, g], as floats, to words […, k] in the order of `dl.matmul_weight_only_dot`."""
+    *leading, blocks, size = shape_of(integers)
+    fours = build(ReshapeOp, integers, shape=(*leading, int(blocks) * int(size) // _BYTES_PER_WORD, 1, _BYTES_PER_WORD))
+    kind, rank = PACKED_DOTS[dot.name].weights, len(leading)
+    if dot.parts == 2:
+        step = build.scalar(256.0, like=fours)
+        high = build(FloorOp, build(DivOp, build(AddOp, fours, build.scalar(128.0, like=fours)), step))
+        low = build(SubOp, fours, build(MulOp, high, step))
+        fours = build(ConcatOp, high, low, axis=rank + 1)
+    elif PACKED_DOTS[dot.name].count == 2:
+        pairs = build(ReshapeOp, fours, shape=(*shape_of(fours)[:-2], 2, 2))
+        fours = build(TransposeOp, pairs, permutation=(*range(rank + 1), rank + 2, rank + 1))
+    flat = build(ReshapeOp, build(CastOp, fours, to=kind), shape=(*leading, int(blocks) * int(size) * dot.parts))
+    return build(ViewAsI32Op, flat)
 
 
-def choose_row_dot(x: SSAValue, target: Target, ranges: Mapping[str, SizeRange], min_bits: int) -> str | None:
+def _pack_planes(build: DlBuilder, weights: BlockQuantizedWeights, groups_per_step: int) -> SSAValue:
+    """Pack the weights to words [B, W, S, N] of bit planes."""
+    planes, (blocks, size, columns) = weights.planes, map(int, shape_of(weights.integers))
+    groups = size // planes.group
+    # The bias makes integers fit a byte, so that wrapping around is exact.
+    integers = build(CastOp, weights.integers, to=_UI8)
+    integers = build(AddOp, integers, build.scalar(weights.bias, like=integers))
+
+    def plane_bytes(plane: Plane) -> SSAValue:
+        """Return the bytes of a plane, [B, groups, words, 4, N]."""
+        split = (blocks, groups, planes.slots // plane.slots_per_word, plane.slots_per_word, _BYTES_PER_WORD, columns)
+        x = build(ShiftRightOp, integers, build.scalar(plane.first_bit, like=integers))
+        x = build(BitwiseAndOp, x, build.scalar((1 << plane.bits) - 1, like=x))
+        shifts = build.constant(plane.bits * np.arange(plane.slots_per_word).reshape(-1, 1, 1), _UI8)
+        fields = build(ShiftLeftOp, build(ReshapeOp, x, shape=split), shifts)
+        return build(ReduceSumOp, fields, axes=(3,), keepdims=False)
+
+    x = build(ConcatOp, *map(plane_bytes, planes.planes), axis=2)
+    words = build(ViewAsI32Op, build(TransposeOp, x, permutation=(0, 1, 2, 4, 3)))
+    return build(ReshapeOp, words, shape=(blocks, groups // groups_per_step, groups_per_step * planes.words, columns))
+
+
+def choose_row_dot(
+    x: SSAValue, weights: BlockQuantizedWeights, target: Target, ranges: Mapping[str, SizeRange], min_bits: int
+) -> RowDot | None:
     """Return the fastest packed dot product for rows quantized to at least `min_bits` bits; None without one.
 
-    i16 pairs pay for a limited number of rows; bytes for any, since int4 weights are unpacked to bytes quickly.
+    Bytes pay for any number of rows if the target accumulates their products in 32 bits, since weights are unpacked to bytes
+    quickly; other products pay for a limited number.
     """
-    for dot in target.dot_products:
-        if dot in _MAX_MAGNITUDE and bits(PACKED_DOTS[dot].weights) >= min_bits:
-            return dot if dot != "i16" or representative_rows(x, ranges) <= target.costs.max_packed_pair_rows else None
+    for name in target.dot_products:
+        if name in MAX_WEIGHT_BITS and weights.planes.bits <= MAX_WEIGHT_BITS[name]:
+            dot = RowDot(name, -(-min_bits // bits(PACKED_DOTS[name].weights)))
+            return dot if name == "u8i8" or representative_rows(x, ranges) <= target.costs.max_packed_pair_rows else None
     return None
 
 
