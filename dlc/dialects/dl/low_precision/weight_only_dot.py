@@ -84,7 +84,7 @@ class MatmulWeightOnlyDotOp(Contraction):
 
     @property
     def has_pairs(self) -> bool:
-        """Whether two integers, and not four, are multiplied at a time."""
+        """True if two integers, and not four, are multiplied at a time."""
         return PACKED_DOTS[self.dot.data].count == 2
 
     @property
