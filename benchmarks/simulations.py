@@ -36,6 +36,8 @@ class Library:
     np: ModuleType
     lax: Any
     transforms: Any
+    # Waits for the results of a call.
+    wait: Callable[[Any], Any] = lambda results: results
 
 
 @dataclass(frozen=True)
@@ -417,7 +419,7 @@ def main() -> None:
         import jax
 
         jax.config.update("jax_enable_x64", dtype == np.float64)
-        libraries.append(Library("JAX", jax.numpy, jax.lax, jax))
+        libraries.append(Library("JAX", jax.numpy, jax.lax, jax, jax.block_until_ready))
     except ImportError:
         pass
     c = None
@@ -449,9 +451,9 @@ def measure(
     for library in libraries:
         jit_options = {"cache": False, "num_threads": options.threads} if library.name == "dlc" else {}
         compiled = library.transforms.jit(case.function(library), **jit_options)
-        runs[library.name] = lambda compiled=compiled: finished(compiled(*inputs))
+        runs[library.name] = lambda compiled=compiled, wait=library.wait: wait(compiled(*inputs))
         start = time.process_time()
-        results[library.name] = runs[library.name]()
+        results[library.name] = list(map(np.asarray, dlc.tree.leaves(runs[library.name]())))
         compile_seconds.append(f"{library.name} {time.process_time() - start:.2f}")
     if c is not None:
         runs["C"] = c_function(c, name, inputs, results["dlc"])
@@ -517,12 +519,6 @@ def c_function(
         return list(outputs[0]) if is_one_array else outputs
 
     return call
-
-
-def finished(result: Any) -> list[Any]:
-    """Wait for a result and return its arrays."""
-    leaves = result if isinstance(result, tuple | list) else [result]
-    return [array for leaf in leaves for array in (finished(leaf) if isinstance(leaf, tuple | list) else [np.asarray(leaf)])]
 
 
 # Time of the calls of one measurement.
