@@ -235,10 +235,10 @@ def _lower_block(
 def _vector_width(block: Block, lanes: Lanes, target: Target) -> int:
     """Return the number of lanes per grid point: several registers if the states are few, to hide latency."""
     loops = [op for op in block.ops if isinstance(op, ScanOp | WhileOp)]
-    values = [a for loop in loops for a in loop.block.args]
+    values = [a for loop in loops for a in loop.block.args if a in lanes.axes]
     states_per_loop = max(1, sum(prod(lanes.shape(v)) for v in values)) / len(loops)
     registers = max(1, min(_MAX_REGISTERS_PER_VALUE, int(_STATE_REGISTERS / states_per_loop)))
-    return registers * target.lanes(max(numpy_dtype(element_type_of(v)).itemsize for v in values))
+    return registers * target.lanes(max((numpy_dtype(element_type_of(v)).itemsize for v in values), default=1))
 
 
 def _insert_failures(build: DlBuilder, record: SSAValue, sites: Sequence[FailOp]) -> None:

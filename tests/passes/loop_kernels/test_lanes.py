@@ -12,6 +12,7 @@ import dlc
 import dlc.numpy as dnp
 from dlc import lax
 from dlc.ir import VectorType
+from dlc.target import resolve
 from tests.passes.loop_kernels.test_loops_to_kernels import loop_ops, program
 from tests.targets import TARGETS
 
@@ -88,6 +89,19 @@ def test_lanes_are_elements_of_vectors() -> None:
     (op,) = [op for op in module.walk() if op.name == "dl.loops"]
     body = op.body.function  # pyright: ignore[reportAttributeAccessIssue]
     assert any(isinstance(r.type, VectorType) for inner in body.walk() for r in inner.results)
+
+
+def test_a_shared_counter_does_not_narrow_vectors() -> None:
+    """A vector has as many lanes as a register has elements of the states of lanes, whatever the type of other states."""
+
+    def run(x: Any, steps: Any) -> Any:
+        return lax.while_loop(lambda s: s[1] < steps, lambda s: (s[0] * 0.5 + 1, s[1] + 1), (x, np.int64(0)))[0]
+
+    module = program(run, floats(64, 16), np.int64(9))
+    (op,) = [op for op in module.walk() if op.name == "dl.loops"]
+    body = op.body.function  # pyright: ignore[reportAttributeAccessIssue]
+    types = {r.type for inner in body.walk() for r in inner.results if isinstance(r.type, VectorType)}
+    assert {t.get_shape() for t in types} == {(resolve("cpu").lanes(4),)}
 
 
 def test_loops_that_combine_lanes_have_none() -> None:
