@@ -14,7 +14,7 @@ from typing import TypeGuard
 
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, shape_of
 from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
-from dlc.dialects.dl.interfaces import Contraction, DataMovement, Elementwise, LibraryKernel, Window
+from dlc.dialects.dl.interfaces import Contraction, DataMovement, Elementwise, LibraryKernel, StagedComposite, Window
 from dlc.dialects.dl.movement.indexing import IndexedRead
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ConcatOp, TransposeOp
@@ -302,9 +302,10 @@ class FusionGrouper:
 def _can_store_transposed(root: DlOp, transpose: TransposeOp) -> bool:
     """Return whether the kernel of `root` stores its result in the order of a transpose without a loss of speed.
 
-    Data movement is fused into its users instead. A gather reads vectors along the last axis, which must stay the last one.
+    Data movement is fused into its users instead. The last axis of a gather and of a composite of several stages, which compute
+    vectors along it, must stay the last one.
     """
-    if isinstance(root, IndexedRead):
+    if isinstance(root, IndexedRead | StagedComposite):
         permutation = ints(transpose.permutation)
         return permutation[-1] == len(permutation) - 1
     return not isinstance(root, DataMovement | ConcatOp | PadOp)

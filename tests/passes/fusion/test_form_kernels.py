@@ -78,6 +78,15 @@ def test_a_gather_stores_its_result_transposed_if_the_last_axis_stays(
     assert kernels(formed(body, *randoms((4, 3, 5)))) == groups
 
 
+def test_an_output_transform_stores_channels_last() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        matrix = np.array([[1, 1, 1, 0], [0, 1, -1, 1]], np.float32)
+        image = b(dl.WinogradOutputOp, x, b.weight(matrix))
+        return b(dl.TransposeOp, b(dl.ReluOp, image), permutation=(0, 3, 1, 2))
+
+    assert kernels(formed(body, *randoms((4, 4, 1, 3, 2, 5)))) == [["winograd_output", "relu"], ["transpose"]]
+
+
 def test_equal_groups_share_a_kernel_if_their_inputs_are_of_equal_kind() -> None:
     def body(b: Writer, x: SSAValue, y: SSAValue) -> SSAValue:
         first, second = (b(dl.MatmulOp, x, b.weight(randoms((4, 4), seed=k)[0])) for k in range(2))

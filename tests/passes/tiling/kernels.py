@@ -289,6 +289,36 @@ builtin.module {
 }
 """
 
+# Sums of windows over an image with channels last, and their squares with channels first, plus an operand with channels last.
+WINDOWS_TRANSPOSED = """
+builtin.module {
+  func.func @windows(%x: tensor<12x11x21xf32>, %v: tensor<10x9x21xf32>, %y: tensor<21x10x9xf32>) -> tensor<21x10x9xf32>
+      attributes {kernel} {
+    %zero = arith.constant 0.0 : f32
+    %e = tensor.empty() : tensor<10x9x21xf32>
+    %z = linalg.fill ins(%zero : f32) outs(%e : tensor<10x9x21xf32>) -> tensor<10x9x21xf32>
+    %k = tensor.empty() : tensor<3x3xf32>
+    %s = linalg.generic {indexing_maps = [affine_map<(h, w, c, i, j) -> (h + i, w + j, c)>,
+        affine_map<(h, w, c, i, j) -> (i, j)>, affine_map<(h, w, c, i, j) -> (h, w, c)>],
+        iterator_types = ["parallel", "parallel", "parallel", "reduction", "reduction"]}
+        ins(%x, %k : tensor<12x11x21xf32>, tensor<3x3xf32>) outs(%z : tensor<10x9x21xf32>) {
+    ^bb0(%xe: f32, %ke: f32, %acc: f32):
+      %n = arith.addf %xe, %acc : f32
+      linalg.yield %n : f32
+    } -> tensor<10x9x21xf32>
+    %r = linalg.generic {indexing_maps = [affine_map<(c, h, w) -> (h, w, c)>, affine_map<(c, h, w) -> (h, w, c)>,
+        affine_map<(c, h, w) -> (c, h, w)>], iterator_types = ["parallel", "parallel", "parallel"]}
+        ins(%s, %v : tensor<10x9x21xf32>, tensor<10x9x21xf32>) outs(%y : tensor<21x10x9xf32>) {
+    ^bb0(%se: f32, %ve: f32, %before: f32):
+      %q = arith.mulf %se, %se : f32
+      %t = arith.addf %q, %ve : f32
+      linalg.yield %t : f32
+    } -> tensor<21x10x9xf32>
+    func.return %r : tensor<21x10x9xf32>
+  }
+}
+"""
+
 KERNELS = {
     "matmul": MATMUL,
     "convolution": CONVOLUTION,
@@ -301,6 +331,7 @@ KERNELS = {
     "dots": DOTS,
     "distances": DISTANCES,
     "turned": TURNED,
+    "windows, transposed": WINDOWS_TRANSPOSED,
     "attention": ATTENTION,
     "attention, transposed": TRANSPOSED_ATTENTION,
 }

@@ -236,6 +236,34 @@ def test_transposes_are_tiled_in_squares() -> None:
     assert choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx2"]).register == {m: 16, n: 8}
 
 
+def test_windows_are_vectorized_along_the_channels_that_their_result_transposes() -> None:
+    (nest,) = form_loop_nests(next(iter(kernels_of(buffered("windows, transposed")))))
+    _, width, channel = sorted(nest.shared_dims, key=lambda d: -nest.ops[0].output.stride(d))
+    assert choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx2"]).register == {channel: 8, width: 8}
+
+
+def test_elementwise_ops_transpose_most_of_their_operands() -> None:
+    text = """
+    builtin.module {
+      func.func @sum(%x: tensor<64x99xf32>, %y: tensor<64x99xf32>, %z: tensor<64x99xf32>, %out: tensor<99x64xf32>)
+          -> tensor<99x64xf32> attributes {kernel} {
+        %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (j, i)>, affine_map<(i, j) -> (j, i)>,
+            affine_map<(i, j) -> (j, i)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+            ins(%x, %y, %z : tensor<64x99xf32>, tensor<64x99xf32>, tensor<64x99xf32>) outs(%out : tensor<99x64xf32>) {
+        ^bb0(%a: f32, %b: f32, %c: f32, %before: f32):
+          %s = arith.addf %a, %b : f32
+          %t = arith.addf %s, %c : f32
+          linalg.yield %t : f32
+        } -> tensor<99x64xf32>
+        func.return %r : tensor<99x64xf32>
+      }
+    }
+    """
+    nest = nest_in(text).specialize({})
+    row, column = nest.shared_dims
+    assert choose_tiles(nest, CPU_LEVELS["cpu:avx512"]).register == {column: 16, row: 8}
+
+
 def test_row_wise_products_are_vectorized_along_rows() -> None:
     (nest,) = form_loop_nests(next(iter(kernels_of(buffered("dots")))))
     (row,), (reduced,) = nest.shared_dims, nest.ops[-1].reductions
