@@ -28,7 +28,7 @@ _COMBINATORS = {"add": "sum", "maximum": "max", "minimum": "min", "or": "max", "
 
 def mesh_of(attributes: Mapping[str, Any], where: str) -> Mesh:
     """Return the mesh of a manual computation. Raises UnsupportedError unless all of its axes are manual."""
-    mesh = Mesh(tuple((name, int(size)) for name, size in attributes["mesh"]))
+    mesh = Mesh(tuple((name, int(size)) for name, size in attributes["mesh"].items()))
     if set(attributes["manual_axes"]) != mesh.sizes.keys():
         raise UnsupportedError(f"{where}: manual axes {attributes['manual_axes']}; expected all axes of the mesh {mesh}")
     return mesh

@@ -9,12 +9,15 @@ calls, reductions, loops and functions have their own.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from dlc.errors import ModelError, UnsupportedError
+from dlc.stablehlo.shardings import mesh_axes, require_known_mesh
 from dlc.stablehlo.syntax import DYNAMIC, Argument, Dense, FunctionSyntax, Op, Region, Type
 from dlc.stablehlo.tokens import Tokens
 
+_MESH = "sdy.mesh"
 _WITHOUT_RESULTS = ("return", "func.return", "stablehlo.return", "sdy.return")
 
 
@@ -31,7 +34,7 @@ class _ModuleParser(Tokens):
     def __init__(self, text: str, name: str) -> None:
         super().__init__(text, name)
         # The names and sizes of the axes of each mesh.
-        self.meshes: dict[str, list[tuple[str, str]]] = {}
+        self.meshes: dict[str, dict[str, str]] = {}
 
     # Modules and functions
 
@@ -43,7 +46,8 @@ class _ModuleParser(Tokens):
             self.skip_location() if self.sees("loc") else self.attribute()
         if self.next.kind == "string":
             module = self.operation()
-            return {op.attributes["sym_name"]: _function_of(op) for region in module.regions for op in region.ops}
+            functions = [op for region in module.regions for op in region.ops if op.name != _MESH]
+            return {op.attributes["sym_name"]: _function_of(op) for op in functions}
         end = ""
         if self.accept("module") or self.accept("builtin.module"):
             if self.next.kind == "symbol":
@@ -65,7 +69,7 @@ class _ModuleParser(Tokens):
         """Parse a mesh: the axes that shardings name. The mesh for which a module is compiled has the same names."""
         name = self.expect_kind("symbol")
         self.expect("=", "<")
-        self.meshes[name] = re.findall(r'"([^"]*)" = (\d+)', self.skip_balanced("<", ">"))
+        self.meshes[name] = mesh_axes(self.skip_balanced("<", ">"))
         if self.sees("{"):
             self.dictionary()
         self.skip_location()
@@ -125,6 +129,8 @@ class _ModuleParser(Tokens):
             self.fail("an op")
         self.skip_location()
         name, operands, attributes, regions, types = parsed
+        if name == _MESH:
+            self.meshes[f"@{attributes['sym_name']}"] = mesh_axes(attributes["mesh"])
         if name in _WITHOUT_RESULTS:
             types = []
         if len(types) != len(results):
@@ -270,15 +276,7 @@ class _ModuleParser(Tokens):
 
     def of_known_mesh(self, sharding: str) -> str:
         """Return a sharding. Raises ModelError if it names an unknown mesh, or an unknown axis of its mesh."""
-        mesh = re.search(r"@[\w.$-]+", sharding)
-        if mesh is None:
-            return sharding
-        where = f"{self.name}:{self.next.line}: the sharding {sharding}"
-        if mesh[0] not in self.meshes:
-            raise ModelError(f"{where}: {mesh[0]} is no mesh of the module; its meshes are {', '.join(self.meshes) or 'none'}")
-        axes = dict(self.meshes[mesh[0]])
-        if unknown := [name for name in re.findall(r'"([^"]*)"', sharding) if name not in axes]:
-            raise ModelError(f"{where}: {unknown[0]!r} is no axis of {mesh[0]}; its axes are {', '.join(axes) or 'none'}")
+        require_known_mesh(sharding, self.meshes, f"{self.name}:{self.next.line}")
         return sharding
 
     def carried(self) -> tuple[str, str]:
@@ -405,4 +403,7 @@ def _function_of(op: Op) -> FunctionSyntax:
     """Convert a function in generic form."""
     _, results = op.attributes["function_type"]
     attributes: list[dict[str, Any]] = op.attributes.get("res_attrs") or [{}] * len(results)
-    return FunctionSyntax(op.attributes["sym_name"], op.regions[0], tuple(results), tuple(attributes))
+    region = op.regions[0]
+    named = zip(region.arguments, op.attributes.get("arg_attrs") or [{}] * len(region.arguments), strict=True)
+    region = replace(region, arguments=tuple(replace(argument, attributes=own) for argument, own in named))
+    return FunctionSyntax(op.attributes["sym_name"], region, tuple(results), tuple(attributes))

@@ -20,6 +20,23 @@ _AXES = re.compile(r"\[((?:\s*\{[^{}]*\}\s*\w*\s*,?)*)\s*\]")
 _AXIS = re.compile(r"\{([^{}]*)\}")
 
 
+def mesh_axes(text: str) -> dict[str, str]:
+    """Return the axes of a mesh, `["data"=2]`, and their sizes."""
+    return dict(re.findall(r'"([^"]*)"\s*=\s*(\d+)', text))
+
+
+def require_known_mesh(sharding: str, meshes: Mapping[str, Mapping[str, str]], where: str) -> None:
+    """Raise ModelError if a sharding names an unknown mesh, or an unknown axis of its mesh."""
+    mesh = re.search(r"@[\w.$-]+", sharding)
+    if mesh is None:
+        return
+    axes, problem = meshes.get(mesh[0]), f"{where}: the sharding {sharding}"
+    if axes is None:
+        raise ModelError(f"{problem}: {mesh[0]} is no mesh of the module; its meshes are {', '.join(meshes) or 'none'}")
+    if unknown := [name for name in re.findall(r'"([^"]*)"', sharding) if name not in axes]:
+        raise ModelError(f"{problem}: {unknown[0]!r} is no axis of {mesh[0]}; its axes are {', '.join(axes) or 'none'}")
+
+
 def parse_sharding(text: str, rank: int, where: str) -> PartialSpec:
     """Return the spec of a sharding of a tensor of this rank.
 

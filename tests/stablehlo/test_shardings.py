@@ -156,3 +156,20 @@ def test_unknown_meshes_and_axes(sharding: str) -> None:
         program(TEXT.replace(sharding, sharding.replace("@mesh", "@other")))
     with pytest.raises(ModelError, match=r"f\.mlir:\d+: the sharding .*: 'rows' is no axis of @mesh; its axes are data, model"):
         program(TEXT.replace(sharding, sharding.replace('"model"', '"rows"').replace('"data"', '"rows"')))
+
+
+def test_generic_form() -> None:
+    text = """
+    "builtin.module"() <{sym_name = "jit_f"}> ({
+      "sdy.mesh"() <{mesh = #sdy.mesh<["data"=2]>, sym_name = "mesh"}> : () -> ()
+      "func.func"() <{function_type = (tensor<4xf32>) -> tensor<4xf32>, sym_name = "main", sym_visibility = "public",
+          arg_attrs = [{sdy.sharding = #sdy.sharding<@mesh, [{"data"}]>}]}> ({
+      ^bb0(%arg0: tensor<4xf32>):
+        %0 = "stablehlo.add"(%arg0, %arg0) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+        "func.return"(%0) : (tensor<4xf32>) -> ()
+      }) : () -> ()
+    }) : () -> ()
+    """
+    assert shard_program(program(text), Mesh.of({"data": 2}), [None], [None]).inputs == ((("data",),),)
+    with pytest.raises(ModelError, match="@other is no mesh of the module"):
+        program(text.replace("@mesh", "@other"))
