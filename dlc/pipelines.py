@@ -217,10 +217,12 @@ def host_stage(target: Target, inter_op: str = "auto") -> Stage:
     """Return the stage of the host program, which runs after weight expressions are evaluated; kernels may be at any stage.
 
     `inter_op` is the mode of `form-sections`. Its cost model is that of threads: on a device with command queues, `auto` forms
-    no sections.
+    no sections. Its collectives run in Python, without overlap.
     """
-    mode = "off" if is_opencl(target.name) and inter_op == "auto" else inter_op
-    passes = BufferizeHostPass(), FormSectionsPass(target, mode), OverlapCollectivesPass(), PlanArenaPass(target.alignment)
+    on_device = is_opencl(target.name)
+    mode = "off" if on_device and inter_op == "auto" else inter_op
+    overlap = () if on_device else (OverlapCollectivesPass(),)
+    passes = BufferizeHostPass(), FormSectionsPass(target, mode), *overlap, PlanArenaPass(target.alignment)
     return Stage("host", passes, frozenset({"builtin", "func", "host", "memref"}))
 
 
