@@ -1,4 +1,22 @@
-"""Choose the panel width of a contraction's packed weights."""
+"""Choose the panel width of a contraction's packed weights.
+
+A panel is as wide as the register tile: a whole number of vectors, unless one panel holds all channels. Of the widths
+that leave registers for rows, the best one is chosen by three criteria, in this order:
+
+1. the fewest vectors computed in total, padding included, weighted by the time that a tile waits for its
+   accumulators if the rows do not fill it;
+2. the nearest to two vectors, for which a tile has enough rows to hide the FMA latency;
+3. the widest, which needs the fewest loads.
+
+Exceptions:
+
+- Few rows, as in a matrix-vector product: four vectors, if one tile has registers for all rows, since a second tile
+  would read all weights again. With `decodes_weights` (weight-only quantization) this applies to a single row only.
+- `sums_per_step`: the contraction needs additional accumulators in each step of the reduction, so a panel has only one
+  vector per eight registers. With 32 registers these are four vectors, as for a single row: both share packed weights.
+- Devices with work-groups: one panel of all channels, padded so that rows are aligned to vector loads of four
+  elements, and long rows to memory lines.
+"""
 
 from __future__ import annotations
 
@@ -26,32 +44,11 @@ def choose_panel_width(
 
     A tile has up to `row_extent` rows, such as the width of an image for a convolution with a window; 0 means `rows`.
 
-    A panel is as wide as the register tile: a whole number of vectors, unless one panel holds all channels. Of the widths
-    that leave registers for rows, the best one is chosen by three criteria, in this order:
-
-    1. the fewest vectors computed in total, padding included, weighted by the time that a tile waits for its
-       accumulators if the rows do not fill it;
-    2. the nearest to two vectors, for which a tile has enough rows to hide the FMA latency;
-    3. the widest, which needs the fewest loads.
-
-    Exceptions:
-
-    - Few rows, as in a matrix-vector product: four vectors, if one tile has registers for all rows, since a second tile
-      would read all weights again. With `decodes_weights` (weight-only quantization) this applies to a single row only.
-    - `sums_per_step`: the contraction needs additional accumulators in each step of the reduction, so a panel has only one
-      vector per eight registers. With 32 registers these are four vectors, as for a single row: both share packed weights.
-    - Devices with work-groups: one panel of all channels, padded so that rows are aligned to vector loads of four
-      elements, and long rows to memory lines.
+    The module describes the rules. With `decodes_weights`, weights are quantized; with `sums_per_step`, the contraction needs
+    additional accumulators in each step of the reduction.
     """
     if target.groups is not None:
-        alignment = (
-            1
-            if out_channels % _VECTOR_LOAD_ELEMENTS == 0
-            else _MEMORY_LINE_ELEMENTS
-            if out_channels >= _MIN_LONG_ROW_ELEMENTS
-            else _VECTOR_LOAD_ELEMENTS
-        )
-        return -(-out_channels // alignment) * alignment
+        return _padded_row_elements(out_channels)
     if out_channels <= lanes:
         return out_channels
     if sums_per_step and rows > 1:
@@ -80,6 +77,14 @@ def choose_panel_width(
         )
 
     return min(min(range(1, max_vectors + 1), key=cost) * lanes, out_channels)
+
+
+def _padded_row_elements(out_channels: int) -> int:
+    """Return the elements of a row of weights on a device with work-groups, padded to vector loads or memory lines."""
+    if out_channels % _VECTOR_LOAD_ELEMENTS == 0:
+        return out_channels
+    alignment = _MEMORY_LINE_ELEMENTS if out_channels >= _MIN_LONG_ROW_ELEMENTS else _VECTOR_LOAD_ELEMENTS
+    return -(-out_channels // alignment) * alignment
 
 
 def _latency_slowdown(vectors: int, rows: int, target: Target) -> float:

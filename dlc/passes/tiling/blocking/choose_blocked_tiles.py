@@ -10,10 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import gcd, prod
 
 from dlc.arrays import ALIGNMENT_BYTES
+from dlc.passes.tiling.affine_access import AffineAccess
 from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
 from dlc.passes.tiling.blocking.choose_streaming import StreamingChooser
 from dlc.passes.tiling.loop_nests import NestOp, leading_reduction
 from dlc.passes.tiling.tasks.task_tiles import TaskTiles
+from dlc.passes.tiling.tile_sizes import balanced_tile
 
 # The panels of a task with several products of a batch, which share no operands, fill at most this fraction of the L2 cache:
 # 1 / `_BATCH_L2_DIVISOR`.
@@ -179,44 +181,39 @@ class BlockedTileChooser(StreamingChooser):
         costs, extents, inner = self.target.costs, self.nest.extents, order[-1]
         max_work = max(costs.task_work, self.work_per_point() * prod(extents[d] for d in order) // costs.min_block_tasks)
         steps_per_block = prod(blocks.get(d, extents[d]) for d in nest_op.reductions)
-        packed_inner = [a for k in panels if (a := nest_op.accesses[k]) is not None and a.uses(inner)]
+        packed_accesses = [a for k in panels if (a := nest_op.accesses[k]) is not None]
+        packed_inner = [a for a in packed_accesses if a.uses(inner)]
         max_sums = self.max_local_sums(nest_op, blocks)
-
-        def l2_resident_tiles(d: int, block: dict[int, int]) -> int:
-            elements_per_step = max(prod(size for x, size in block.items() if a.uses(x)) for a in nest_op.inputs if a.uses(d))
-            return costs.block_elements // (steps_per_block * elements_per_step)
 
         def max_task_tiles(d: int, block: dict[int, int]) -> int:
             max_tiles = min(max_work // self.work_per_point(), max_sums) // prod(block.values())
             if nest_op.all_inputs_use(d):
-                packed_accesses = [a for k in panels if (a := nest_op.accesses[k]) is not None] or nest_op.inputs
-                packed_elements = steps_per_block * sum(
-                    prod(size for x, size in block.items() if a.uses(x)) for a in packed_accesses
-                )
+                packed_elements = steps_per_block * sum(_elements(a, block) for a in packed_accesses or nest_op.inputs)
                 return min(max_tiles, costs.block_elements // (_BATCH_L2_DIVISOR * packed_elements))
             if d == inner:
-                return max_tiles if packed_inner else min(max_tiles, l2_resident_tiles(d, block))
-            return min(max_tiles, costs.outer_cache_blocks * l2_resident_tiles(d, block))
+                return max_tiles if packed_inner else min(max_tiles, self.l2_resident_tiles(nest_op, steps_per_block, d, block))
+            return min(max_tiles, costs.outer_cache_blocks * self.l2_resident_tiles(nest_op, steps_per_block, d, block))
 
         def packed_elements(grid: dict[int, int]) -> int:
             tasks = prod(-(-extents[d] // size) for d, size in grid.items())
-            return sum(
-                tasks * prod(size for d, size in grid.items() if (a := nest_op.accesses[k]) is not None and a.uses(d))
-                for k in panels
-            )
+            return sum(tasks * _elements(a, grid) for a in packed_accesses)
 
-        grid = min(
-            (self.split_into_tasks(register, loop_order, max_task_tiles) for loop_order in (order, (*order[1:], order[0]))),
-            key=packed_elements,
-        )
-        macro_tile = {**{d: register.get(d, 1) for d in order}, **{d: size for d, size in grid.items() if d != inner}}
-        inner_tiles = -(-grid[inner] // macro_tile[inner])
-        tiles_per_macro_tile = max(
-            1,
-            l2_resident_tiles(
-                inner, {d: s for d, s in macro_tile.items() if d == inner or any(a.uses(d) for a in packed_inner)}
-            ),
-        )
-        if not packed_inner or tiles_per_macro_tile >= inner_tiles:
+        loop_orders = (order, (*order[1:], order[0]))
+        grid = min((self.split_into_tasks(register, o, max_task_tiles) for o in loop_orders), key=packed_elements)
+        if not packed_inner:
             return grid, {}
-        return grid, {inner: macro_tile[inner] * -(-inner_tiles // -(-inner_tiles // tiles_per_macro_tile))}
+        tile = {inner: register.get(inner, 1)} | {d: size for d, size in grid.items() if d != inner}
+        read_tile = {d: size for d, size in tile.items() if d == inner or any(a.uses(d) for a in packed_inner)}
+        resident_tiles = max(1, self.l2_resident_tiles(nest_op, steps_per_block, inner, read_tile))
+        inner_tiles = -(-grid[inner] // tile[inner])
+        return grid, {inner: tile[inner] * balanced_tile(inner_tiles, resident_tiles)} if resident_tiles < inner_tiles else {}
+
+    def l2_resident_tiles(self, nest_op: NestOp, steps: int, d: int, block: Mapping[int, int]) -> int:
+        """Return the number of tiles along a dimension whose operands fit the L2 cache for `steps` k iterations of a block."""
+        elements_per_step = max(_elements(a, block) for a in nest_op.inputs if a.uses(d))
+        return self.target.costs.block_elements // (steps * elements_per_step)
+
+
+def _elements(a: AffineAccess, block: Mapping[int, int]) -> int:
+    """Return the elements of an operand per k iteration that a block reads."""
+    return prod(size for d, size in block.items() if a.uses(d))

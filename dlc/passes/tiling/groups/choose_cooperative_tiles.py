@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from dlc.passes.tiling.affine_access import AffineAccess
@@ -27,47 +28,27 @@ class CooperativeTileChooser(GroupRules):
 
     def plan(self) -> CooperativeTiles | None:
         """Return a plan in which several work-items share each row, for long or few rows; None if it is not profitable."""
-        nest = self.nest
-        dims = self.cooperative_dims()
+        nest, dims = self.nest, self.cooperative_dims()
         if not dims:
             return None
         shared_dims = self.innermost_first(nest.shared_dims)
-        # Adjacent work-items should read adjacent elements of the largest input.
-        largest_input = max(
-            (a for op in nest.ops if op.reductions for a in op.inputs), key=lambda a: self.size(a), default=None
-        )
-        lane = next((d for d in shared_dims if largest_input is not None and largest_input.stride(d) == 1), None)
-        register = {lane: self.fitting(lane, VECTOR_ELEMENTS)} if lane is not None else {}
-        # A work-item computes all rows that share the largest input if they are few.
-        row_dims = [
-            d
-            for d in shared_dims
-            if largest_input is not None and not largest_input.uses(d) and nest.extents[d] <= self.few_rows
-        ]
-        register |= {d: self.fitting(d, nest.extents[d]) for d in row_dims}
+        lane, register = self.register_tile(shared_dims)
         rows = prod(self.steps(d, register.get(d, 1)) for d in shared_dims)
         # Loads along a contiguous reduction are coalesced only if work-items cooperate on it, so short ones qualify too.
         min_steps = _MIN_CONTIGUOUS_ITEMS if lane is None else _MIN_COOPERATIVE_STEPS
         if nest.extents[dims[0]] < min_steps or (lane is not None and rows >= self.resident_items):
             return None
-        # Enough work-items to occupy the device, and for adjacent work-items to read whole memory lines.
-        lane_items = min(self.steps(lane, register[lane]), _ITEMS_PER_MEMORY_LINE) if lane is not None else 1
-        private_elements = max(nest.extents[d] if self.stores_private_results(d) else 1 for d in dims)
-        max_cooperating = min(
-            max(
-                self.resident_items // rows,
-                private_elements // _MAX_PRIVATE_ELEMENTS,
-                _MIN_CONTIGUOUS_ITEMS if lane is None else 1,
-            ),
-            self.groups.max_cooperating_items // lane_items,
-        )
         chunks = self.chunks(dims)
         num_chunks = max(self.steps(d, chunks.get(d, 1)) for d in dims)
+        # Enough work-items for adjacent ones to read whole memory lines.
+        lane_items = 1
         if lane is not None:
             # The reduction is strided, so a work-item computes one row per step.
             chunks |= dict.fromkeys(dims, 1)
             num_chunks = max(_MIN_CONTIGUOUS_ITEMS, nest.extents[dims[0]] // _MIN_MATRIX_ROWS_PER_ITEM)
-        cooperating = 1 << (max(1, min(max_cooperating, num_chunks)).bit_length() - 1)
+            lane_items = min(self.steps(lane, register[lane]), _ITEMS_PER_MEMORY_LINE)
+        max_cooperating = min(self.needed_items(dims, rows, lane), self.groups.max_cooperating_items // lane_items, num_chunks)
+        cooperating = 1 << (max(1, max_cooperating).bit_length() - 1)
         while cooperating > 1:
             max_group_items = max(lane_items, min(self.groups.items, _COOPERATIVE_GROUP_ITEMS) // cooperating)
             items = self.assign_items(shared_dims, register, max_group_items)
@@ -86,6 +67,24 @@ class CooperativeTileChooser(GroupRules):
                 return plan
             cooperating //= 2
         return None
+
+    def register_tile(self, shared_dims: Sequence[int]) -> tuple[int | None, dict[int, int]]:
+        """Return the dimension along which adjacent work-items read adjacent elements of the largest input, and the tile."""
+        inputs = [a for op in self.nest.ops if op.reductions for a in op.inputs]
+        if not inputs:
+            return None, {}
+        largest_input = max(inputs, key=self.size)
+        lane = next((d for d in shared_dims if largest_input.stride(d) == 1), None)
+        # A work-item computes all rows that share the largest input if they are few.
+        rows = [d for d in shared_dims if not largest_input.uses(d) and self.nest.extents[d] <= self.few_rows]
+        register = {} if lane is None else {lane: self.fitting(lane, VECTOR_ELEMENTS)}
+        return lane, register | {d: self.fitting(d, self.nest.extents[d]) for d in rows}
+
+    def needed_items(self, dims: Sequence[int], rows: int, lane: int | None) -> int:
+        """Return the work-items per row that occupy the device, and whose private memory holds the results of a row."""
+        private_elements = max(self.nest.extents[d] if self.stores_private_results(d) else 1 for d in dims)
+        min_items = _MIN_CONTIGUOUS_ITEMS if lane is None else 1
+        return max(self.resident_items // rows, private_elements // _MAX_PRIVATE_ELEMENTS, min_items)
 
     def stores_private_results(self, d: int) -> bool:
         """Return whether a local buffer holds results along a dimension for a later op."""
