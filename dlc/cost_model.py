@@ -201,15 +201,17 @@ class GroupCosts:
 class SectionCosts:
     """Costs of launches and of running them concurrently, in seconds and per second.
 
+    Measured on Zen 5 with AVX2 (`benchmarks/concurrency.py inter-op`: 115 GFLOP/s for layers of 16×64×64).
+
     Attributes:
-        flops_per_second: FLOPs of small contractions on one processor. Large ones are faster, but do not run in sections.
+        flops_per_second: FLOPs of contractions on one processor.
         bytes_per_second: Bytes of arguments that one processor reads and writes, mostly from its cache.
         launch_seconds: The time of an empty launch.
         fork_join_seconds: The time of an empty fork and join of spinning threads (benchmarks/fork_join.py, Zen 4).
     """
 
-    flops_per_second: float = 3e10
-    bytes_per_second: float = 2e10
+    flops_per_second: float = 1e11
+    bytes_per_second: float = 5e10
     launch_seconds: float = 1e-7
     fork_join_seconds: float = 1.5e-6
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dlc.cost_model import CostModel, PrefetchCosts, UnrollingCosts, WinogradCosts
+from dlc.cost_model import CostModel, PrefetchCosts, SectionCosts, UnrollingCosts, WinogradCosts
 from dlc.errors import DeviceError
 from dlc.machine.architectures import ARCHITECTURES, HOST, Architecture
 from dlc.options import Environment
@@ -109,7 +109,9 @@ _SHORT_VECTOR_COSTS = CostModel(winograd=WinogradCosts(input=30, weight=8))
 # cache, and two hardware threads share the front end of a core (docs/performance.md).
 _AVX2_COSTS = replace(_SHORT_VECTOR_COSTS, prefetch=PrefetchCosts(next_panel=True), unrolling=UnrollingCosts())
 # Transformed weights of 7×7 and 14×14 images come from the L3 cache fast enough (docs/performance.experiments.md).
-_AMD_AVX512_COSTS = CostModel(winograd=WinogradCosts(weight=8))
+_AMD_AVX512_COSTS = CostModel(
+    winograd=WinogradCosts(weight=8), sections=SectionCosts(flops_per_second=2e11, bytes_per_second=8e10)
+)
 _INTEL_AVX512_COSTS = CostModel(prefetch=PrefetchCosts(next_panel=True), unrolling=UnrollingCosts())
 # Sapphire Rapids and later: an L1 cache of 48 KiB.
 _SAPPHIRE_RAPIDS_COSTS = replace(_INTEL_AVX512_COSTS, cache_ways=12)

@@ -113,7 +113,7 @@ def choose_groups(launches: Sequence[LaunchCost], costs: SectionCosts, *, always
         if any(part.max_threads for part in parts):
             schedule += parts
         else:
-            schedule.append(Group([group.launches]))
+            schedule.append(Group([group.launches], reason=group.reason))
     return schedule
 
 
