@@ -41,12 +41,9 @@ class _BatchedRequest:
     priority: int
     deadline: float | None
     arrays: list[Any] = field(default_factory=list[Any])
+    rows: int = 0
     future: Future | None = None
     group: _Group | None = None
-
-    @property
-    def rows(self) -> int:
-        return int(self.arrays[0].shape[0])
 
     def start(self) -> bool:
         """Return whether the request runs, because it is not cancelled."""
@@ -188,6 +185,7 @@ class BatchedModel(Submittable):
             if has_futures:
                 arguments, named = with_results(arguments), with_results(named)
             request.arrays = self.model.checked(*arguments, **named)
+            request.rows = request.arrays[0].shape[0]
             if request.rows > self.max_batch:
                 raise ShapeError(
                     f"{self.name}: a request of {request.rows} rows; expected at most max_batch = {self.max_batch}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
 from numbers import Real
-from typing import Generic, SupportsIndex, TypeVar, cast
+from typing import Generic, TypeVar
 
 from dlc.errors import ArgumentError, DeviceError
 from dlc.runtime.requests.threading_primitives import IDLE_SECONDS, Gate, Lock, Threading
@@ -19,7 +19,8 @@ _MIN_HEAP_ENTRIES = 64
 
 def require_schedule(name: str, priority: int, deadline: float | None) -> None:
     """Raise ArgumentError unless a priority is an integer, and a deadline a number of seconds or None."""
-    if not isinstance(cast(object, priority), SupportsIndex):
+    # `isinstance` of a protocol takes as long as the rest of a submission.
+    if not hasattr(priority, "__index__"):
         raise ArgumentError(f"{name}: priority = {priority!r}; expected an integer")
     if deadline is not None and not (isinstance(deadline, Real) and float(deadline) == deadline):
         raise ArgumentError(f"{name}: deadline = {deadline!r}; expected a number of seconds, or None")
