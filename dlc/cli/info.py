@@ -33,6 +33,8 @@ def info_command(model: Path, as_json: bool) -> None:
     out.print(
         f"  {description.file_bytes} bytes, of which {description.weight_bytes} are weights; format {description.version}"
     )
+    if description.mesh is not None:
+        out.print(f"  for each rank of the mesh {description.mesh}; inputs and outputs are shards")
     table = Table("", "name", "dtype and shape")
     for kind, infos in (("input", description.inputs), ("output", description.outputs)):
         for info in infos:

@@ -78,6 +78,7 @@ def test_c_on_a_mesh(tmp_path: Path) -> None:
         part = slice(rank % 2 * 4, rank % 2 * 4 + 4)
         sums = [float(line.split()[-1]) for line in sorted(done.stdout.splitlines()) if line.startswith(f"rank {rank}:")]
         np.testing.assert_allclose(sums, [loss, up[:, part].sum(), down[part].sum()], rtol=1e-4)
+    assert "for each rank of the mesh data=2,model=2" in CliRunner().invoke(main, ["info", str(tmp_path / "step.dlc")]).output
     refused = subprocess.run([program, tmp_path / "step.dlc"], capture_output=True, text=True)
     assert refused.returncode and "rank 0 of 1 in `collectives`: the mesh data=2,model=2 has 4 ranks" in refused.stderr
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from dlc.arrays import TensorInfo
 from dlc.runtime.saving.container import VERSION, Container, invalid_header
-from dlc.runtime.saving.header.program import guard_from_json
+from dlc.runtime.saving.header.program import guard_from_json, placement_from_json
 from dlc.runtime.saving.header.tensor_info import info_from_json
 from dlc.runtime.saving.header.value_types import value_info_from_json
 from dlc.runtime.saving.header.values import text
@@ -26,7 +26,10 @@ class ProgramDescription:
 
 @dataclass(frozen=True)
 class FileDescription:
-    """The contents of a model file; weights that several programs share are stored and counted once."""
+    """The contents of a model file; weights that several programs share are stored and counted once.
+
+    `mesh` names the mesh of a file whose inputs and outputs are shards, and the rank whose constants it contains; else None.
+    """
 
     name: str
     target: str
@@ -37,6 +40,7 @@ class FileDescription:
     programs: tuple[ProgramDescription, ...]
     weight_bytes: int
     file_bytes: int
+    mesh: str | None
 
 
 def describe_file(path: Path) -> FileDescription:
@@ -63,6 +67,7 @@ def describe_file(path: Path) -> FileDescription:
             tuple(map(_program, headers)),
             sum(len(container.section(section)) for section in sections),
             path.stat().st_size,
+            _mesh_text(headers[0]) if headers else None,
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise invalid_header(path, error) from error
@@ -80,3 +85,10 @@ def _program_headers(fields: Mapping[str, Any]) -> Generator[Mapping[str, Any]]:
 def _program(fields: Mapping[str, Any]) -> ProgramDescription:
     inputs = tuple(map(info_from_json, fields["inputs"]))
     return ProgramDescription(inputs, tuple(str(guard_from_json(guard)) for guard in fields["guards"]), len(fields["kernels"]))
+
+
+def _mesh_text(fields: Mapping[str, Any]) -> str | None:
+    if fields["placement"] is None:
+        return None
+    placement = placement_from_json(*fields["placement"])
+    return f"{placement.mesh}" if placement.rank is None else f"{placement.mesh}, rank {placement.rank}"

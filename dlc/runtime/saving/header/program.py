@@ -29,7 +29,7 @@ def program_to_json(host: HostProgram) -> dict[str, Any]:
         "equal": dict(host.equal),
         "guards": list(map(guard_to_json, host.guards)),
         "donors": list(host.donors.items()),
-        "placement": None if host.placement is None else _placement_to_json(host.placement),
+        "placement": None if host.placement is None else placement_to_json(host.placement),
     }
 
 
@@ -56,15 +56,16 @@ def program_from_json(
         {text(a): text(b) for a, b in dict(written["equal"]).items()},
         tuple(map(guard_from_json, written["guards"])),
         {count(output): count(donor) for output, donor in written["donors"]},
-        None if written["placement"] is None else _placement_from_json(*written["placement"]),
+        None if written["placement"] is None else placement_from_json(*written["placement"]),
     )
 
 
-def _placement_to_json(placement: RankPlacement) -> list[Any]:
+def placement_to_json(placement: RankPlacement) -> list[Any]:
+    """Return the axes of the mesh, the rank, and the shardings."""
     return [list(placement.mesh.axes), placement.rank, list(placement.shardings)]
 
 
-def _placement_from_json(axes: Any, rank: Any, shardings: Any) -> RankPlacement:
+def placement_from_json(axes: Any, rank: Any, shardings: Any) -> RankPlacement:
     """Read a placement. Raises ValueError or TypeError for invalid input."""
     mesh = Mesh(tuple((text(name), count(size)) for name, size in axes))
     if len(mesh.sizes) < len(mesh.axes) or mesh.size < 1 or (rank is not None and count(rank) >= mesh.size):
