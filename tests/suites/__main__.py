@@ -7,9 +7,11 @@ import os
 import sys
 import warnings
 from importlib import import_module
+from pathlib import Path
 
 from dlc.machine.cpus import usable_cpus
 from tests.fuzz.progress import Progress
+from tests.suites.journal import read_journal, write_journal
 from tests.suites.page import PAGE, conformance_page
 from tests.suites.record import Record, differences, read_record, record_of, write_record
 from tests.suites.suite import OUTCOMES, CaseOutcome, Suite, run_cases, select_cases
@@ -37,6 +39,9 @@ def main(words: list[str]) -> int:
     parser.add_argument("--filter", default="", metavar="REGEX", help="run the cases whose name contains a match")
     parser.add_argument("--limit", type=int, help="run up to this many cases, at equal distances")
     parser.add_argument("--jobs", type=int, default=usable_cpus(), help="number of worker processes")
+    parser.add_argument(
+        "--journal", type=Path, metavar="FILE", help="append outcomes to a file, and skip the cases that it already has"
+    )
     parser.add_argument("--failures", type=int, default=20, help="number of wrong and crashed cases to list (default: 20)")
     actions = parser.add_mutually_exclusive_group()
     actions.add_argument("--update-docs", action="store_true", help="record the results, and write docs/conformance.md")
@@ -52,21 +57,31 @@ def main(words: list[str]) -> int:
 
 def run_suite(name: str, suite: Suite, arguments: argparse.Namespace) -> int:
     selected = select_cases(suite.names, arguments.filter, arguments.limit)
-    progress, outcomes = Progress(len(selected)), list[CaseOutcome]()
-    for result in run_cases(suite, selected, arguments.jobs):
-        outcomes.append(result)
-        progress.failed += result.outcome in ("wrong", "crashed")
-        progress.step(1)
+    outcomes = journaled_cases(suite, selected, arguments.journal, arguments.jobs)
+    failed = sum(result.outcome in ("wrong", "crashed") for result in outcomes)
     record = record_of(suite.conditions, len(suite.names), outcomes)
     print_results(name, record, outcomes, arguments.failures)
-    print(progress.line())
     if arguments.update_docs:
         write_record(name, record)
         PAGE.write_text(conformance_page())
     changed = differences(read_record(name), outcomes) if arguments.check else []
     for line in changed:
         print(line)
-    return 1 if changed or progress.failed else 0
+    return 1 if changed or failed else 0
+
+
+def journaled_cases(suite: Suite, names: list[str], journal: Path | None, jobs: int) -> list[CaseOutcome]:
+    """Run the cases that a journal does not have, and return the outcomes of all."""
+    recorded = {result.name: result for result in read_journal(journal)} if journal else {}
+    outcomes = [recorded[name] for name in names if name in recorded]
+    missing = [name for name in names if name not in recorded]
+    results, progress = run_cases(suite, missing, jobs), Progress(len(missing))
+    for result in write_journal(journal, results) if journal else results:
+        outcomes.append(result)
+        progress.failed += result.outcome in ("wrong", "crashed")
+        progress.step(1)
+    print(progress.line())
+    return outcomes
 
 
 def print_results(name: str, record: Record, outcomes: list[CaseOutcome], max_failures: int) -> None:

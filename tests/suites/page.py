@@ -34,6 +34,7 @@ or [openxla/stablehlo](https://github.com/openxla/stablehlo). `numpy` draws call
 | `--filter REGEX` | run the cases whose name contains a match |
 | `--limit N` | run a sample of N evenly spaced cases |
 | `--jobs N` | number of worker processes |
+| `--journal FILE` | append the outcome of each case to FILE, and skip the cases that it has: an interrupted run continues |
 | `--check` | fail if a result is not the recorded one |
 | `--update-docs` | record the results, and write this page |
 

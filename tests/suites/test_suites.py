@@ -9,7 +9,7 @@ import pytest
 
 from dlc.errors import ShapeError, UnsupportedError
 from tests.suites import record
-from tests.suites.__main__ import SUITES, main
+from tests.suites.__main__ import SUITES, journaled_cases, main
 from tests.suites.comparison import check_equal
 from tests.suites.page import PAGE, conformance_page
 from tests.suites.record import differences, read_record, record_of, write_record
@@ -60,6 +60,14 @@ def test_records_are_read_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert differences(written, [CaseOutcome("wrong", "right")]) == [
         "wrong: right ; recorded: wrong result 0: 1 of 4 elements differ"
     ]
+
+
+def test_an_interrupted_run_continues(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    assert journaled_cases(SUITE, ["right", "wrong"], journal, 1) == OUTCOMES[:1] + OUTCOMES[2:3]
+    observed = Suite(SUITE.conditions, SUITE.names, lambda name: (tmp_path / name).touch() or run(name), SUITE.excluded)
+    assert sorted(journaled_cases(observed, list(SUITE.names), journal, 1), key=OUTCOMES.index) == OUTCOMES
+    assert not (tmp_path / "right").exists() and (tmp_path / "refused").exists()
 
 
 def test_the_page_has_the_recorded_results() -> None:
