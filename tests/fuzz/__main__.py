@@ -15,12 +15,14 @@ from tests.fuzz import (
     control,
     data_dependent,
     derivatives,
+    edge_values,
     files,
     graphs,
     kernels,
     loops,
     plans,
     programs,
+    regions,
     shapes,
     shardings,
 )
@@ -37,6 +39,8 @@ FUZZERS: dict[str, ModuleType] = {
     "loops": loops,
     "kernels": kernels,
     "shapes": shapes,
+    "edge_values": edge_values,
+    "regions": regions,
     "shardings": shardings,
     "plans": plans,
 }
@@ -46,7 +50,7 @@ DEFAULT_TARGETS = {
     "batching": "reference and cpu",
     **dict.fromkeys(("loops", "kernels"), "cpu and reference"),
     "plans": "all",
-    **dict.fromkeys(("derivatives", "graphs", "shapes", "shardings"), _MOSTLY_REFERENCE),
+    **dict.fromkeys(("derivatives", "edge_values", "graphs", "regions", "shapes", "shardings"), _MOSTLY_REFERENCE),
 }
 
 

@@ -23,12 +23,14 @@ from tests.fuzz import (
     control,
     data_dependent,
     derivatives,
+    edge_values,
     files,
     graphs,
     kernels,
     loops,
     plans,
     programs,
+    regions,
     shapes,
     shardings,
 )
@@ -103,6 +105,16 @@ def test_batched_functions(target: str, count: int) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_derivatives_of_functions() -> None:
     assert_no_failures(derivatives.fuzz(derivatives.trials(0, 8, "reference"), 1))
+
+
+def test_regions() -> None:
+    counts = assert_no_failures(regions.fuzz(regions.trials(0, 60, "reference"), 1))
+    assert counts["compared"] > 40
+
+
+def test_edge_values() -> None:
+    counts = assert_no_failures(edge_values.fuzz(edge_values.trials(0, 60, "reference"), 1))
+    assert counts["compared"] > 40
 
 
 @pytest.mark.filterwarnings("ignore")
