@@ -62,6 +62,26 @@ def test_elementary_functions(dtype: type, tolerance: float) -> None:
                 np.testing.assert_allclose(getattr(got, part), getattr(wanted, part), tolerance, tolerance, err_msg=name)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_infinite_and_undefined_parts_of_elementary_functions() -> None:
+    names = [name for name in ELEMENTARY if name not in ("expm1", "log1p")]
+    results = dlc.jit(lambda z: [getattr(dnp, name)(z) for name in names], target="reference")(PAIRS)
+    for name, got in zip(names, results, strict=True):
+        wanted = getattr(np, name)(PAIRS)
+        for part, other in (("real", "imag"), ("imag", "real")):
+            # C99 leaves the sign of an infinite part next to an undefined one open.
+            is_open = np.isnan(getattr(wanted, other))
+            a, b = (np.where(is_open & np.isinf(x), np.inf, x) for x in (getattr(got, part), getattr(wanted, part)))
+            np.testing.assert_allclose(a, b, 1e-14, 1e-14, err_msg=f"{name}, {part}")
+
+
+def test_next_to_the_poles_of_the_arctangent() -> None:
+    z = np.array([1e-30 - 1j, 1 + 1e-30j, -1 + 1e-40j, 1 - 1e-4j])
+    for dtype, tolerance in PRECISIONS:
+        wanted = np.arctanh(z.astype(dtype).astype(np.complex128))
+        np.testing.assert_allclose(dnp.arctanh(z.astype(dtype)), wanted, 2 * tolerance)
+
+
 def test_derivatives_of_elementary_functions() -> None:
     """Finite differences along the real axis, at points of which some are on an axis."""
     points = np.array([0.4 + 0.3j, 0.4, 0.3j, -1.7 + 0.6j, 2.2 - 0.1j])

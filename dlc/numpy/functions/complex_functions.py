@@ -1,6 +1,6 @@
 """Elementary functions of complex arrays, from real functions of the two parts.
 
-Infinities follow C99, annex G, as far as the formulas give them. Derivatives at a branch cut are those of the side that the
+Results of infinite and undefined parts are those of C99, annex G. Derivatives at a branch cut are those of the side that the
 signs of the parts select.
 """
 
@@ -23,20 +23,27 @@ def _parts(x: Any) -> list[Any]:
     return promote_to_float(*real_and_imaginary(x))
 
 
-def _times_sine(x: Any, angle: Any) -> Any:
-    """Return x · sin(angle), 0 for the angle 0, also if x is infinite."""
-    is_real = cmp.logical_and(cmp.equal(angle, 0), cmp.isinf(x))
-    return ew.where(is_real, angle, ew.multiply(x, ew.sin(angle)))
+def _product(function: Callable[..., Any], x: Any, periodic: Callable[..., Any], angle: Any) -> Any:
+    """Return function(x) · periodic(angle) of a hyperbolic function and sine or cosine.
+
+    0 if either factor is 0; infinite for an infinite x and the cosine of an infinite or undefined angle.
+    """
+    factor, is_undefined = function(x), cmp.logical_not(cmp.isfinite(angle))
+    product = ew.multiply(factor, periodic(angle))
+    product = ew.where(cmp.logical_and(cmp.equal(factor, 0), is_undefined), factor, product)
+    if periodic is ew.cos:
+        return ew.where(cmp.logical_and(cmp.isinf(x), is_undefined), math.inf, product)
+    return ew.where(cmp.logical_and(cmp.equal(angle, 0), cmp.logical_not(cmp.isfinite(factor))), angle, product)
 
 
 def sinh(x: Any) -> Any:
     a, b = _parts(x)
-    return from_parts(ew.multiply(ew.sinh(a), ew.cos(b)), _times_sine(ew.cosh(a), b))
+    return from_parts(_product(ew.sinh, a, ew.cos, b), _product(ew.cosh, a, ew.sin, b))
 
 
 def cosh(x: Any) -> Any:
     a, b = _parts(x)
-    return from_parts(ew.multiply(ew.cosh(a), ew.cos(b)), _times_sine(ew.sinh(a), b))
+    return from_parts(_product(ew.cosh, a, ew.cos, b), _product(ew.sinh, a, ew.sin, b))
 
 
 def tanh(x: Any) -> Any:
@@ -44,9 +51,13 @@ def tanh(x: Any) -> Any:
     a, b = _parts(x)
     # Beyond this bound tanh is ±1, and cosh would overflow.
     bound = 40 if a.dtype == np.float32 else 350
-    twice_a, twice_b = ew.multiply(ew.clip(a, -bound, bound), 2), ew.multiply(b, 2)
+    is_undefined = cmp.logical_not(cmp.isfinite(b))
+    angle = ew.where(cmp.logical_and(cmp.isinf(a), is_undefined), 0, b)
+    twice_a, twice_b = ew.multiply(ew.clip(a, -bound, bound), 2), ew.multiply(angle, 2)
     denominator = ew.add(ew.cosh(twice_a), ew.cos(twice_b))
-    return from_parts(ew.divide(ew.sinh(twice_a), denominator), ew.divide(ew.sin(twice_b), denominator))
+    real = ew.where(cmp.logical_and(cmp.equal(a, 0), is_undefined), a, ew.divide(ew.sinh(twice_a), denominator))
+    imag = ew.where(cmp.logical_and(cmp.isnan(a), cmp.equal(b, 0)), b, ew.divide(ew.sin(twice_b), denominator))
+    return from_parts(real, imag)
 
 
 def _of_rotated(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,7 +79,7 @@ def cos(x: Any) -> Any:
 def expm1(x: Any) -> Any:
     a, b = _parts(x)
     versine = ew.multiply(ew.square(ew.sin(ew.multiply(b, 0.5))), 2)
-    return from_parts(ew.subtract(ew.multiply(ew.expm1(a), ew.cos(b)), versine), _times_sine(ew.exp(a), b))
+    return from_parts(ew.subtract(ew.multiply(ew.expm1(a), ew.cos(b)), versine), _product(ew.exp, a, ew.sin, b))
 
 
 def log1p(x: Any) -> Any:
@@ -115,8 +126,11 @@ def _inverse_sine_parts(a: Any, b: Any) -> tuple[Any, Any, Any]:
     longer, shorter = (ew.where(is_large, part, one) for part in (longer, shorter))
     ratio = ew.divide(shorter, ew.where(cmp.isinf(longer), one, longer))
     size = ew.add(ew.log(longer), ew.add(ew.multiply(ew.log1p(ew.multiply(ratio, ratio)), 0.5), math.log(2)))
-    imag = ew.where(is_large, ew.where(cmp.isinf(longer), math.inf, size), imag)
+    imag = ew.where(is_large, size, imag)
+    imag = ew.where(cmp.logical_or(cmp.isinf(x), cmp.isinf(y)), math.inf, imag)
     across = ew.where(is_large, y, root)
+    # Of the imaginary axis both real parts are known, also if the imaginary part is undefined.
+    across = ew.where(cmp.logical_and(cmp.equal(x, 0), cmp.isnan(y)), 1, across)
     return floats.atan2(x, across), floats.atan2(across, x), imag
 
 
@@ -157,7 +171,12 @@ def atanh(x: Any) -> Any:
     is_large = cmp.greater(longer, math.sqrt(float(np.finfo(a.dtype).max)) / 8)
     u, v = (ew.where(is_large, 0.5, part) for part in (a, b))
     distance = ew.add(ew.square(ew.subtract(1, u)), ew.square(v))
-    real = ew.multiply(ew.log1p(ew.divide(ew.multiply(u, 4), distance)), 0.25)
+    # Next to the pole the square of the distance underflows.
+    is_near = cmp.less(distance, 1e-6)
+    near = ew.log(floats.hypot(ew.where(is_near, ew.subtract(1, u), 1), v))
+    near = ew.multiply(ew.subtract(ew.log(floats.hypot(ew.add(u, 1), v)), near), 0.5)
+    ratio = ew.divide(ew.multiply(u, 4), ew.where(is_near, 1, distance))
+    real = ew.where(is_near, near, ew.multiply(ew.log1p(ratio), 0.25))
     below = ew.subtract(ew.multiply(ew.subtract(1, u), ew.add(u, 1)), ew.square(v))
     imag = ew.multiply(floats.atan2(ew.multiply(v, 2), below), 0.5)
     # Far from the origin the real part is a / |z|², which is 0 for infinite parts.
@@ -165,16 +184,24 @@ def atanh(x: Any) -> Any:
     cosine, sine = (ew.where(cmp.isinf(part), 1, ew.divide(part, scale)) for part in (a, b))
     far = ew.divide(ew.divide(cosine, ew.add(ew.square(cosine), ew.square(sine))), scale)
     real = ew.where(is_large, far, real)
-    imag = ew.where(is_large, _with_sign(np.full((), math.pi / 2, a.dtype), cmp.signbit(b)), imag)
+    is_axis_or_infinite = cmp.logical_and(cmp.isnan(b), cmp.logical_or(cmp.equal(a, 0), cmp.isinf(a)))
+    is_infinite = cmp.logical_and(cmp.isnan(a), cmp.isinf(b))
+    real = ew.where(cmp.logical_or(is_axis_or_infinite, is_infinite), 0, real)
+    imag = ew.where(cmp.logical_or(is_large, is_infinite), _with_sign(np.full((), math.pi / 2, a.dtype), cmp.signbit(b)), imag)
     return from_parts(_with_sign(real, is_left), imag)
 
 
 def sign(x: Any) -> Any:
-    """Return x / |x|, or 0 for 0."""
+    """Return x / |x|, or 0 for 0; a single infinite part alone decides."""
     a, b = _parts(x)
     length = floats.hypot(a, b)
     divisor = ew.where(cmp.equal(length, 0), 1, length)
-    return from_parts(ew.divide(a, divisor), ew.divide(b, divisor))
+    is_infinite = cmp.not_equal(cmp.isinf(a), cmp.isinf(b))
+    return from_parts(*(ew.where(is_infinite, _sign_of_infinity(p), ew.divide(p, divisor)) for p in (a, b)))
+
+
+def _sign_of_infinity(x: Any) -> Any:
+    return ew.where(cmp.isinf(x), ew.sign(x), 0)
 
 
 COMPLEX_FUNCTIONS: Mapping[Callable[..., Any], Callable[..., Any]] = {
