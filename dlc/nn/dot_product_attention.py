@@ -31,7 +31,8 @@ def attention(
 
     `scale` is 1 / √D by default. `mask` broadcasts to [..., T, S] and is true where a query attends to a key; `causal` masks
     the keys after query t, where the last query is aligned with the last key. A fully masked query gives zeros, and zero
-    gradients. Raises DTypeError for a float mask, which other libraries add to the scores.
+    gradients. Scores and weights of half precision are computed in float32. Raises DTypeError for a float mask, which other
+    libraries add to the scores.
     """
     if mask is not None and (dtype := operand(mask).dtype).kind not in "bui":
         # Converted to bool, an additive mask would be inverted: 0 would mask, and -inf would unmask.
@@ -43,18 +44,24 @@ def attention(
         )
     q, k, v = promote_to_float(query, key, value)
     # Without features all scores are 0, and no scale is needed.
-    scores = multiply(matmul(q, swapaxes(k, -1, -2)), 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale)
+    scores = attention_scores(q, k, scale)
     masks: list[Any] = [] if mask is None else [convert(mask, np.bool_)]
     if causal:
         masks.append(_causal(q.shape[-2], k.shape[-2]))
     if not masks:
-        return matmul(softmax(scores), v)
+        return matmul(convert(softmax(scores), v.dtype), v)
     unmasked = masks[0] if len(masks) == 1 else masks[0] & masks[1]
     has_unmasked_key = mask is None and q.shape[-2] <= k.shape[-2]
     # A fully masked row of infinities would give NaN, also in gradients; use a finite score where that may happen.
-    lowest = -math.inf if has_unmasked_key else float(cast(Any, ml_dtypes.finfo)(q.dtype).min) / 2
+    lowest = -math.inf if has_unmasked_key else float(cast(Any, ml_dtypes.finfo)(scores.dtype).min) / 2
     weights = softmax(where(unmasked, scores, lowest))
-    return matmul(weights if has_unmasked_key else where(unmasked, weights, 0), v)
+    return matmul(convert(weights if has_unmasked_key else where(unmasked, weights, 0), v.dtype), v)
+
+
+def attention_scores(query: Any, key: Any, scale: float | None) -> Any:
+    """Return query · keyᵀ · scale; in float32 for half precision, since softmax magnifies the rounding of large scores."""
+    q, k = (convert(x, np.promote_types(x.dtype, np.float32)) for x in (query, key))
+    return multiply(matmul(q, swapaxes(k, -1, -2)), 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale)
 
 
 def _causal(queries: TracedSize, keys: TracedSize) -> Any:

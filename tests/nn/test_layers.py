@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -33,6 +34,17 @@ def test_layer(function: Any, expected: Any, arguments: Any, target: str | None)
     for a, b in zip(map(np.asarray, got), map(np.asarray, want), strict=True):
         assert (a.dtype, a.shape) == (arguments[0].dtype, b.shape)
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_scores_of_half_precision_are_not_rounded(target: str) -> None:
+    """Rounded to bf16, scores of 100 would differ by 0.25, and weights by a quarter."""
+    q, k, v = (np.random.default_rng(0).normal(0, scale, (3, 8, 64)) for scale in (4, 4, 1))
+    half = [x.astype(ml_dtypes.bfloat16) for x in (q, k, v)]
+    expected = vector_layers.attention(*(x.astype(np.float64) for x in half))
+    got = dlc.jit(nn.attention, target=target, num_threads=1)(*half)
+    assert got.dtype == ml_dtypes.bfloat16
+    np.testing.assert_allclose(np.asarray(got, np.float64), expected, atol=0.03)
 
 
 def test_dropout_keeps_the_mean() -> None:

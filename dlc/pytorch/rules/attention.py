@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import dlc.numpy as dnp
 from dlc import nn, special
 from dlc.errors import UnsupportedError
+from dlc.nn.dot_product_attention import attention_scores
 from dlc.numpy.apply import convert, iota, refuse
 from dlc.pytorch.rules.contractions import linear
 from dlc.pytorch.rules.normalization import layer_norm
@@ -38,7 +38,8 @@ def attention(
         return nn.attention(query, key, value, mask=attn_mask, scale=scale)
     scores = _masked_scores(query, key, attn_mask, is_causal, scale)
     # No query is fully masked by causality: each attends to the first key at least.
-    return dnp.matmul(nn.softmax(scores) if is_causal else masked_softmax(scores), value)
+    weights = nn.softmax(scores) if is_causal else masked_softmax(scores)
+    return dnp.matmul(convert(weights, value.dtype), value)
 
 
 def masked_softmax(scores: Any) -> Any:
@@ -54,15 +55,9 @@ def _for_heads_of(query: Any, x: Any) -> Any:
     return dnp.repeat(x, query.shape[-3] // x.shape[-3], axis=-3)
 
 
-def _scores(query: Any, key: Any, scale: float | None) -> Any:
-    """Return the attention scores query · keyᵀ · scale."""
-    factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
-    return dnp.multiply(dnp.matmul(query, dnp.swapaxes(key, -1, -2)), factor)
-
-
 def _masked_scores(query: Any, key: Any, attn_mask: Any, is_causal: bool, scale: float | None) -> Any:
     """Return the attention scores, -inf where masked."""
-    scores, mask = _scores(query, key, scale), _causal(query, key) if is_causal else attn_mask
+    scores, mask = attention_scores(query, key, scale), _causal(query, key) if is_causal else attn_mask
     if mask is None:
         return scores
     if mask.dtype == np.bool_:
@@ -90,8 +85,7 @@ def flash_attention(
     key, value = (_for_heads_of(query, x) for x in (key, value))
     y = attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
     scores = _masked_scores(query, key, attn_mask, is_causal, scale)
-    # PyTorch returns the log-sum-exp in float32 also for half precision.
-    return y, special.logsumexp(convert(scores, np.promote_types(scores.dtype, np.float32)), -1)
+    return y, special.logsumexp(scores, -1)
 
 
 @table("higher_order.flex_attention")
@@ -111,7 +105,7 @@ def flex_attention(
     The last entry of `block_mask` is the mask function of (batch, head, query, key); its block lists are redundant and ignored.
     """
     key, value = (_for_heads_of(query, x) for x in (key, value))
-    scores = convert(_scores(query, key, scale), np.promote_types(query.dtype, np.float32))
+    scores = attention_scores(query, key, scale)
     positions = [dnp.reshape(convert(iota(n), np.int32), (n,) + (1,) * (3 - k)) for k, n in enumerate(scores.shape)]
     (modified,) = score_mod(scores, *positions, *score_mod_other_buffers)
     (unmasked,) = block_mask[-1](*positions, *mask_mod_other_buffers)
@@ -151,8 +145,9 @@ def multi_head_attention(
     result = linear(dnp.reshape(attended, query.shape), proj_weight, proj_bias)
     if not need_weights:
         return result, None
-    scores = _scores(q, k, None)
-    weights = nn.softmax(scores if mask is None else dnp.where(mask, scores, convert(-np.inf, scores.dtype)))
+    scores = attention_scores(q, k, None)
+    scores = scores if mask is None else dnp.where(mask, scores, convert(-np.inf, scores.dtype))
+    weights = convert(nn.softmax(scores), q.dtype)
     return result, dnp.mean(weights, 1) if average_attn_weights else weights
 
 
