@@ -35,6 +35,7 @@ from dlc.pytorch.tensor_views import (
 )
 from dlc.pytorch.torch_import import torch
 from dlc.shapes.dims import Dim, is_symbol
+from dlc.shapes.ranges import SizeRange
 
 
 @dataclass(frozen=True)
@@ -275,8 +276,14 @@ class _OutputConverter:
 
 
 def _ranges(inputs: Any, values: Sequence[Any]) -> Any:
-    """Return the ranges that torch has inferred for the symbolic sizes of tensors."""
+    """Return the ranges that torch has inferred for the symbolic sizes of tensors.
+
+    Upper bounds of data-dependent sizes are omitted: for `masked_select`, torch's is the size before it broadcasts.
+    """
     sizes = [s for v in values if isinstance(v, torch.Tensor) for s in v.shape if isinstance(s, torch.SymInt)]
-    return (
-        symbol_ranges([v for v in values if isinstance(v, torch.Tensor)], sizes[0].node.shape_env.var_to_range) if sizes else {}
-    )
+    if not sizes:
+        return {}
+    shape_env = sizes[0].node.shape_env
+    ranges = symbol_ranges([v for v in values if isinstance(v, torch.Tensor)], shape_env.var_to_range)
+    data_dependent = {str(symbol) for symbol in shape_env.var_to_range if shape_env.is_unbacked_symint(symbol)}
+    return {name: SizeRange(r.low) if name in data_dependent else r for name, r in ranges.items()}

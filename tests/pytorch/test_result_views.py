@@ -107,6 +107,15 @@ def test_data_dependent_views(name: str) -> None:
             check(compiled(x, k), views(x, k))
 
 
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+def test_a_selection_may_be_larger_than_its_operand_before_it_broadcasts() -> None:
+    compiled = torch.compile(torch.masked_select, backend=backend, options={"target": "reference"}, fullgraph=True)
+    x, mask = torch.randn(4, requires_grad=True), torch.rand(5, 4) > 0.1
+    results = compiled(x, mask), torch.masked_select(x, mask)
+    check(*results)
+    check(*(torch.autograd.grad(result.sum(), x)[0] for result in results))
+
+
 def test_gradients_share_no_memory() -> None:
     a, b = (torch.randn(3, 3, requires_grad=True) for _ in range(2))
     torch.compile(lambda a, b: a + b.t(), backend=backend, options={"target": "reference"})(a, b).backward(torch.ones(3, 3))
