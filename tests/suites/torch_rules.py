@@ -110,10 +110,10 @@ def _checking_mode(torch: Any) -> Any:
 
 
 def _in_float64(torch: Any, operator: Any, args: Any, kwargs: Any) -> Sequence[Any]:
-    """Return the results for float32 operands cast to float64: the errors of PyTorch's own are tolerated. Nothing if it fails."""
+    """Return the results for floats cast to float64: the errors of PyTorch's own are tolerated. Nothing if it fails."""
 
     def wide(x: Any) -> Any:
-        return x.double() if isinstance(x, torch.Tensor) and x.dtype == torch.float32 else x
+        return x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
 
     try:
         result = operator(*torch.utils._pytree.tree_map(wide, args), **torch.utils._pytree.tree_map(wide, kwargs))
