@@ -15,6 +15,7 @@ from dlc.language_models.checkpoints.reading import read_checkpoint
 from dlc.language_models.compiled_checkpoint import load_or_compile
 from dlc.language_models.drafts import Drafter, ModelDrafter
 from dlc.language_models.generated_text import Generation
+from dlc.language_models.rotary_frequencies import max_positions
 from dlc.language_models.sampling import Sampling
 from dlc.language_models.step_runner import StepRunner, TextPart
 from dlc.language_models.step_sizes import CACHE_DTYPES, StepSizes, prompt_tokens
@@ -84,7 +85,7 @@ class LanguageModel:
         description = target_description(target, options.device)
         progress("reading the checkpoint")
         checkpoint = read_checkpoint(path)
-        limit = checkpoint.config.size("max_position_embeddings", 2048)
+        limit = max_positions(checkpoint.config)
         positions = min(limit, _DEFAULT_CONTEXT_POSITIONS) if context is None else context
         if not 1 <= positions <= limit:
             raise ArgumentError(f"context = {positions!r}; the model {checkpoint.name} supports 1 to {limit} tokens")

@@ -74,9 +74,15 @@ def rms_norm(x: Any, weight: Any, epsilon: float) -> Any:
     return nn.rms_norm(x, np.asarray(weight, np.float32), epsilon=epsilon)
 
 
-def apply_rotary(x: Any, angles: Any) -> Any:
-    """Rotate pairs of features of x [T, H, D]: feature i with i + D/2, by the angles [T, D/2] (Su et al., RoFormer)."""
-    half = x.shape[-1] // 2
-    first, second = x[..., :half], x[..., half:]
+def apply_rotary(x: Any, angles: Any, magnitude: float = 1.0) -> Any:
+    """Rotate n pairs of features of x [T, H, D]: feature i with i + n, by the angles [T, n] (Su et al., RoFormer).
+
+    Rotated features are multiplied by `magnitude`.
+    """
+    half = angles.shape[-1]
+    first, second, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     cos, sin = dnp.cos(angles)[:, None, :], dnp.sin(angles)[:, None, :]
-    return dnp.concatenate([first * cos - second * sin, second * cos + first * sin], -1)
+    if magnitude != 1:
+        cos, sin = cos * np.float32(magnitude), sin * np.float32(magnitude)
+    rotated = [first * cos - second * sin, second * cos + first * sin]
+    return dnp.concatenate([*rotated, rest] if rest.shape[-1] else rotated, -1)

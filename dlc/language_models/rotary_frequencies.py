@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -12,39 +13,74 @@ from numpy.typing import NDArray
 from dlc.errors import ModelError, UnsupportedError
 from dlc.language_models.checkpoints.checkpoint import ModelConfig
 
+_KINDS = ("default", "dynamic", "linear", "llama3", "longrope", "yarn")
 
-def rotary_frequencies(config: ModelConfig, head_size: int, theta: float | None = None) -> NDArray[np.float64]:
-    """Return the angle per position of each pair of features, [head_size / 2], scaled as `rope_scaling` requests.
 
-    `theta` replaces the option rope_theta, without scaling. Raises UnsupportedError for an unknown scaling.
+@dataclass(frozen=True, eq=False)
+class RotaryFrequencies:
+    """The rotation of queries and keys.
+
+    Attributes:
+        per_position: The angle per position of each pair of features; further features are not rotated.
+        magnitude: The factor of the rotated features.
     """
-    if head_size % 2:
-        raise ModelError(f"{config.source}: heads of size {head_size}; rotary embeddings need an even size")
+
+    per_position: NDArray[np.float64]
+    magnitude: float = 1.0
+
+
+def rotary_frequencies(
+    config: ModelConfig, head_size: int, theta: float | None = None, rotated: float = 1.0
+) -> RotaryFrequencies:
+    """Return the frequencies for heads of a size, scaled as `rope_scaling` requests.
+
+    `theta` replaces the option rope_theta, without scaling; `rotated` is the fraction of features that are rotated. Raises
+    UnsupportedError for an unknown scaling.
+    """
+    size = int(head_size * rotated)
+    if size % 2 or not 0 < size <= head_size:
+        raise ModelError(f"{config.source}: {size} rotated features of {head_size}; expected an even number")
     base = config.number("rope_theta", 10_000.0) if theta is None else theta
-    frequencies = base ** -(np.arange(0, head_size, 2) / head_size)
-    scaling = config.get("rope_scaling") if theta is None else None
-    if scaling is None:
-        return frequencies
-    if not isinstance(scaling, dict):
-        raise ModelError(f"{config.source}: option rope_scaling = {scaling!r:.60}; expected an object")
-    scaling = cast("dict[str, Any]", scaling)
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    match kind:
-        case "default":
-            return frequencies
+    if base <= 0:
+        raise ModelError(f"{config.source}: option rope_theta = {base!r}; expected a positive number")
+    frequencies = base ** -(np.arange(0, size, 2) / size)
+    scaling = _scaling(config) if theta is None else dict[str, Any]()
+    match kind := _kind(scaling):
+        # The base of `dynamic` grows beyond the maximum number of positions only.
+        case "default" | "dynamic":
+            return RotaryFrequencies(frequencies)
         case "linear":
-            return frequencies / _parameter(config, scaling, "factor")
+            return RotaryFrequencies(frequencies / _parameter(config, scaling, "factor"))
         case "llama3":
-            return _llama3(config, scaling, frequencies)
+            return RotaryFrequencies(_llama3(config, scaling, frequencies))
+        case "yarn":
+            return _yarn(config, scaling, frequencies, base)
+        case "longrope":
+            return _longrope(config, scaling, frequencies)
         case "factors":
-            factors = np.asarray(scaling["factors"], np.float64)
-            if factors.shape != frequencies.shape or not (factors > 0).all():
-                raise ModelError(f"{config.source}: {factors.size} frequency factors for heads of size {head_size}")
-            return frequencies / factors
+            return RotaryFrequencies(frequencies / _factors(config, scaling, "factors", frequencies))
         case _:
             raise UnsupportedError(
-                f"{config.source}: rope_scaling of type {kind!r} is not supported; expected default, linear or llama3"
+                f"{config.source}: rope_scaling of type {kind!r} is not supported; expected {', '.join(_KINDS)}"
             )
+
+
+def max_positions(config: ModelConfig) -> int:
+    """Return the maximum number of tokens of a text: for longrope that of its short factors."""
+    scaling, positions = _scaling(config), config.size("max_position_embeddings", 2048)
+    return min(positions, int(_original_positions(config, scaling))) if _kind(scaling) == "longrope" else positions
+
+
+def _scaling(config: ModelConfig) -> Mapping[str, Any]:
+    scaling = config.get("rope_scaling")
+    if scaling is not None and not isinstance(scaling, dict):
+        raise ModelError(f"{config.source}: option rope_scaling = {scaling!r:.60}; expected an object")
+    return cast("dict[str, Any]", scaling or {})
+
+
+def _kind(scaling: Mapping[str, Any]) -> Any:
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    return "longrope" if kind == "su" else kind
 
 
 def _llama3(config: ModelConfig, scaling: Mapping[str, Any], frequencies: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -53,13 +89,70 @@ def _llama3(config: ModelConfig, scaling: Mapping[str, Any], frequencies: NDArra
         _parameter(config, scaling, name)
         for name in ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
     )
+    if low >= high:
+        raise ModelError(f"{config.source}: rope_scaling: low_freq_factor = {low} is not less than high_freq_factor = {high}")
     rotations = context * frequencies / (2 * math.pi)
     blend = np.clip((rotations - low) / (high - low), 0, 1)
     return frequencies * ((1 - blend) / factor + blend)
 
 
-def _parameter(config: ModelConfig, scaling: Mapping[str, Any], name: str) -> float:
-    value = scaling.get(name)
-    if not isinstance(value, int | float) or not 0 < value < math.inf:
+def _yarn(config: ModelConfig, scaling: Mapping[str, Any], frequencies: NDArray[np.float64], base: float) -> RotaryFrequencies:
+    """Divide frequencies with few rotations in the original context by `factor` (Peng et al., YaRN)."""
+    context, num_pairs = _original_positions(config, scaling), len(frequencies)
+    factor = _parameter(config, scaling, "factor", config.size("max_position_embeddings", 2048) / context)
+
+    def pair_with(rotations: float) -> float:
+        """Return the pair of features that rotates this often in the original context."""
+        return num_pairs * math.log(context / (rotations * 2 * math.pi)) / math.log(base)
+
+    first = pair_with(_parameter(config, scaling, "beta_fast", 32))
+    last = pair_with(_parameter(config, scaling, "beta_slow", 1))
+    if scaling.get("truncate", True):
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, 2 * num_pairs - 1)
+    blend = np.clip((np.arange(num_pairs) - first) / (last - first or 1e-3), 0, 1)
+
+    def magnitude(name: str) -> float:
+        return 0.1 * _parameter(config, scaling, name, 1) * math.log(max(factor, 1)) + 1
+
+    has_scales = scaling.get("mscale") and scaling.get("mscale_all_dim")
+    default = magnitude("mscale") / magnitude("mscale_all_dim") if has_scales else 0.1 * math.log(max(factor, 1)) + 1
+    scaled = frequencies * (blend / factor + 1 - blend)
+    return RotaryFrequencies(scaled, _parameter(config, scaling, "attention_factor", default))
+
+
+def _longrope(config: ModelConfig, scaling: Mapping[str, Any], frequencies: NDArray[np.float64]) -> RotaryFrequencies:
+    """Divide each frequency by its factor for texts up to the original context (Ding et al., LongRoPE)."""
+    context = _original_positions(config, scaling)
+    factor = _parameter(config, scaling, "factor", config.size("max_position_embeddings", 2048) / context)
+    default = math.sqrt(1 + math.log(max(factor, 1)) / math.log(max(context, 2)))
+    scaled = frequencies / _factors(config, scaling, "short_factor", frequencies)
+    return RotaryFrequencies(scaled, _parameter(config, scaling, "attention_factor", default))
+
+
+def _original_positions(config: ModelConfig, scaling: Mapping[str, Any]) -> float:
+    """Return the number of positions before the extension."""
+    default = config.size("original_max_position_embeddings", config.size("max_position_embeddings", 2048))
+    return _parameter(config, scaling, "original_max_position_embeddings", default)
+
+
+def _factors(
+    config: ModelConfig, scaling: Mapping[str, Any], name: str, frequencies: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return a positive factor for each frequency."""
+    try:
+        factors = np.asarray(scaling.get(name), np.float64)
+    except (TypeError, ValueError):
+        factors = np.zeros(0)
+    if factors.shape != frequencies.shape or not ((factors > 0) & np.isfinite(factors)).all():
+        raise ModelError(
+            f"{config.source}: rope_scaling: {name} = {scaling.get(name)!r:.60}; expected {len(frequencies)} positive numbers"
+        )
+    return factors
+
+
+def _parameter(config: ModelConfig, scaling: Mapping[str, Any], name: str, default: float | None = None) -> float:
+    value = default if scaling.get(name) is None else scaling[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ModelError(f"{config.source}: rope_scaling: {name} = {value!r:.40}; expected a positive number")
     return float(value)

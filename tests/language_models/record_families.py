@@ -36,6 +36,15 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "partial_rotary_factor": 0.5,
+    "short_factor": [1.0, 1.2, 1.5, 2.0],
+    "long_factor": [2.0, 2.2, 2.5, 3.0],
+    "original_max_position_embeddings": 32,
+}
+GPT2_SIZES = {"n_positions": 64, "n_embd": 64, "n_layer": 2, "n_head": 4}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {"rope_parameters": LLAMA3_ROPE}),
@@ -48,8 +57,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "Gemma3TextConfig",
         {"head_dim": 32, "sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]},
     ),
-    "phi3": ("Phi3Config", {}),
-    "gpt2": ("GPT2Config", {"n_positions": 64, "n_embd": 64, "n_layer": 2, "n_head": 4}),
+    "phi3": ("Phi3Config", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 32}),
+    "gpt2": ("GPT2Config", {**GPT2_SIZES, "scale_attn_by_inverse_layer_idx": True}),
     "olmo": ("OlmoConfig", {"clip_qkv": 1.5}),
     "olmo2": ("Olmo2Config", {}),
     "mixtral": ("MixtralConfig", {"num_local_experts": 4}),

@@ -166,7 +166,12 @@ def _options(file: GgufFile, name: str, architecture: _Architecture) -> dict[str
         options["vocab_size"] = embedding.shape[0]
     scaling = given.get("rope.scaling.type", "none")
     if scaling != "none" and "rope_freqs.weight" not in file.tensors:
-        options["rope_scaling"] = {"rope_type": scaling, "factor": given.get("rope.scaling.factor")}
+        context = given.get("rope.scaling.original_context_length")
+        options["rope_scaling"] = {
+            "rope_type": scaling,
+            "factor": given.get("rope.scaling.factor"),
+            "original_max_position_embeddings": context,
+        }
     if (factors := file.tensors.get("rope_freqs.weight")) is not None:
         options["rope_scaling"] = {"rope_type": "factors", "factors": _decode(factors)}
     return {**architecture.options(options), **options}

@@ -15,6 +15,7 @@ from dlc.language_models.checkpoints.checkpoint import ModelConfig, ModelWeights
 from dlc.language_models.decoder import DecoderSizes
 from dlc.language_models.layers import apply_rotary, embed, linear
 from dlc.language_models.quantized_matrix import Weight
+from dlc.language_models.rotary_frequencies import RotaryFrequencies
 
 # Activations by their names in configurations.
 ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {
@@ -22,6 +23,7 @@ ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {
     "gelu": nn.gelu,
     "gelu_new": lambda x: nn.gelu(x, approximate=True),
     "gelu_pytorch_tanh": lambda x: nn.gelu(x, approximate=True),
+    "relu": nn.relu,
 }
 
 
@@ -68,7 +70,7 @@ class Attention:
 
     Attributes:
         query, key, value, output: The projections.
-        frequencies: The angle per position of each pair of features; None without rotary positions.
+        frequencies: Those of rotary positions; None without them.
         normalize_query, normalize_key: Applied to [T, heads, D] before the rotation.
         limit: Clips projected queries, keys and values to -limit … limit.
     """
@@ -78,7 +80,7 @@ class Attention:
     key: Projection
     value: Projection
     output: Projection
-    frequencies: NDArray[np.float64] | None = None
+    frequencies: RotaryFrequencies | None = None
     scale: float | None = None
     window: int | None = None
     softcap: float | None = None
@@ -102,8 +104,8 @@ class Attention:
         query, key, value = projected
         query, key = self.normalize_query(query), self.normalize_key(key)
         if self.frequencies is not None:
-            angles = context.positions.astype(np.float32)[:, None] * self.frequencies.astype(np.float32)
-            query, key = apply_rotary(query, angles), apply_rotary(key, angles)
+            angles = context.positions.astype(np.float32)[:, None] * self.frequencies.per_position.astype(np.float32)
+            query, key = (apply_rotary(x, angles, self.frequencies.magnitude) for x in (query, key))
         mixed = context.attend(layer, query, key, value, scale=self.scale, window=self.window, softcap=self.softcap)
         return self.output(mixed)
 

@@ -15,9 +15,9 @@ def gpt2(config: ModelConfig, weights: ModelWeights) -> Decoder:
     """Build a decoder of this family."""
     sizes, epsilon = DecoderSizes.of(config), config.number("layer_norm_eps", 1e-5)
     inner = config.optional_size("intermediate_size") or 4 * sizes.hidden
-    activation = ACTIVATIONS[config.choice("hidden_act", ("gelu_new", "gelu", "gelu_pytorch_tanh"), "gelu_new")]
-    config.choice("scale_attn_weights", (True,), True)
-    config.choice("scale_attn_by_inverse_layer_idx", (False,), False)
+    activation = ACTIVATIONS[config.choice("hidden_act", ("gelu_new", "gelu", "gelu_pytorch_tanh", "relu"), "gelu_new")]
+    scale = sizes.head**-0.5 if config.flag("scale_attn_weights", True) else 1.0
+    has_layer_scales = config.flag("scale_attn_by_inverse_layer_idx")
     config.choice("add_cross_attention", (False,), False)
     embed, head = read_embedding(config, weights, sizes, is_tied=True)
     positions_table = weights.vector("model.position_embeddings.weight", sizes.context, sizes.hidden)
@@ -35,7 +35,8 @@ def gpt2(config: ModelConfig, weights: ModelWeights) -> Decoder:
 
         def layer(x: Any, caches: KvCache) -> Any:
             heads = dnp.reshape(joint(attention_norm(x)), (x.shape[0], 3, sizes.heads, sizes.head))
-            x = x + output(caches.attend(index, heads[:, 0], heads[:, 1], heads[:, 2]))
+            layer_scale = scale / (index + 1) if has_layer_scales else scale
+            x = x + output(caches.attend(index, heads[:, 0], heads[:, 1], heads[:, 2], scale=layer_scale))
             return x + down(activation(up(mlp_norm(x))))
 
         return layer

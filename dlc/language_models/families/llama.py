@@ -18,12 +18,12 @@ from dlc.language_models.layers import rms_norm
 from dlc.language_models.rotary_frequencies import rotary_frequencies
 
 
-def llama(config: ModelConfig, weights: ModelWeights) -> Decoder:
-    """Build a decoder of one of these families."""
+def llama(config: ModelConfig, weights: ModelWeights, rotated: float = 1.0) -> Decoder:
+    """Build a decoder of one of these families; `rotated` is the fraction of features with rotary positions."""
     sizes, epsilon = DecoderSizes.of(config), config.number("rms_norm_eps", 1e-6)
     for bias in ("attention_bias", "mlp_bias", "qkv_bias"):
         config.flag(bias)  # The presence of bias tensors decides.
-    frequencies, windows = rotary_frequencies(config, sizes.head), _windows(config, sizes.layers)
+    frequencies, windows = rotary_frequencies(config, sizes.head, rotated=rotated), _windows(config, sizes.layers)
     embed, head = read_embedding(config, weights, sizes, is_tied=False)
     final_norm = weights.vector("model.norm.weight", sizes.hidden)
 

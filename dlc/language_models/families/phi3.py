@@ -11,7 +11,7 @@ from dlc.language_models.families.llama import llama
 
 def phi3(config: ModelConfig, weights: ModelWeights) -> Decoder:
     """Build a decoder of this family."""
-    config.choice("partial_rotary_factor", (1, None), 1)
+    rotated = config.optional_number("partial_rotary_factor")
     sizes, inner = DecoderSizes.of(config), config.size("intermediate_size")
     query, kv = sizes.heads * sizes.head, sizes.kv_heads * sizes.head
     parts: dict[str, Mapping[str, int]] = {}
@@ -20,4 +20,4 @@ def phi3(config: ModelConfig, weights: ModelWeights) -> Decoder:
         heads = (("q", query), ("k", kv), ("v", kv))
         parts[f"{attention}.qkv_proj.weight"] = {f"{attention}.{k}_proj.weight": rows for k, rows in heads}
         parts[f"{mlp}.gate_up_proj.weight"] = {f"{mlp}.gate_proj.weight": inner, f"{mlp}.up_proj.weight": inner}
-    return llama(config, split_weights(weights, parts, sizes.hidden))
+    return llama(config, split_weights(weights, parts, sizes.hidden), 1.0 if rotated is None else rotated)
