@@ -182,8 +182,8 @@ class MpiTransport(Transport):
         name, result_index, arguments = function_and_arguments
         if "request" in call.settings:
             name, arguments = f"MPI_I{name.removeprefix('MPI_').lower()}", (*arguments, request)
-        state, words = address_of(processes.state), address_of(group.words)
-        return NativeCall(functions.address(name), state, words, processes.label_number(label), result_index, arguments)
+        function, state, words = functions.address(name), address_of(processes.state), address_of(group.words)
+        return NativeCall(function, state, words, processes.label_number(label), result_index, arguments) if function else None
 
     def all_reduce(self, x: Array, axes: Sequence[str], combine: Combinator, label: str) -> Array:
         group, operation = self._group(axes, label), self._processes.functions.reduction(combine, x.dtype)
