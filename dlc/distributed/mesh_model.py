@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dlc.backends.base import Backend
 from dlc.compiler.driver import compile
@@ -22,6 +23,7 @@ from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.model import Model
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.program.host_program import PythonCall, walk
+from dlc.weights import WeightStore
 
 
 def compile_on_mesh(
@@ -61,9 +63,11 @@ def compile_sharded(
     `compile` and, for split constants, `transport_of` raise.
     """
     local = compile(_program_of_rank(sharded), target, options, progress=progress)
+    # The text needs no constants, whose memory can be released.
+    described = replace(sharded, program=replace(sharded.program, weights=WeightStore()))
 
     def text() -> str:
-        return "\n".join([sharding_text(sharded), *_collectives_of(local)])
+        return "\n".join([sharding_text(described), *_collectives_of(local)])
 
     rank_program = RankProgram(local, sharded.mesh, sharded.inputs, sharded.outputs, compared_options(options), text)
     model = ShardedModel(rank_program, program.inputs, program.outputs, program.name, collects_results=collects_results)
