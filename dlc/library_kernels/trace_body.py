@@ -16,7 +16,7 @@ from dlc.kernels.references import ArrayReference
 from dlc.passes.kernel_builder import KernelBuilder
 from dlc.passes.linalg.library_kernels import BodyTracer
 from dlc.passes.structured import ConstantPool, OpBuilder
-from dlc.shapes.dims import Dim, Size, is_nonnegative, product
+from dlc.shapes.dims import Dim, Size, is_nonnegative, product, substitute
 from dlc.shapes.traced_dims import TracedDim, traced_sizes
 
 # A proof adds up at most this many conditions on sizes.
@@ -79,15 +79,22 @@ def traced(rule: Callable[..., None], *, is_batched: bool = False) -> BodyTracer
         trace, leading = KernelTrace(function, builder, is_trusted=True), len(shape_of(op.operands[0])) - 2
         sizes = _Sizes(_SizeProofs(trace, op.size_constraints))
         references: list[ArrayReference] = []
+        # Sizes that are not negative, but not provably, as symbols of the body.
+        symbols: dict[Size, Dim] = {}
+
+        def local(size: Size) -> Size:
+            return size if is_nonnegative(size) else symbols.setdefault(size, Dim.symbol(f"axis{len(symbols)}"))
+
         for name, value in _names(op):
             shape, element = shape_of(value), element_type_of(value)
             if is_batched:
                 shape = (product(shape[:leading]), *(shape[leading:] or (1,)))
             kind = "operand" if value in op.operands else "result"
-            references.append(ArrayReference.of_argument(trace, name, kind, traced_sizes(shape, sizes), element))
+            references.append(ArrayReference.of_argument(trace, name, kind, traced_sizes(map(local, shape), sizes), element))
         with tracing_kernel(trace):
             rule(op, *references)
-        return function, trace.finish()
+        values = {str(symbol): size for size, symbol in symbols.items()}
+        return function, [substitute(size, values) for size in trace.finish()]
 
     return trace
 

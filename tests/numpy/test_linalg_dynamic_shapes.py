@@ -103,3 +103,21 @@ def test_frequencies_of_a_symbolic_length(monkeypatch: pytest.MonkeyPatch) -> No
         for got, expected in zip(frequencies(np.zeros(n)), (np.fft.fftfreq(n, 0.5), np.fft.rfftfreq(n, 0.5)), strict=True):
             near(got, expected, 1e-6)
     assert len(compiled) == 1
+
+
+def test_matrices_of_a_difference_of_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel divides N - M by its block sizes, without a proof that it is not negative."""
+    compiled = count_compilations(monkeypatch)
+
+    @dlc.jit(dynamic={"x": {0: "N", 1: "N"}, "y": {0: "M"}}, cache=False, num_threads=1)
+    def f(x: Any, y: Any) -> Any:
+        rest = x[y.shape[0] :, y.shape[0] :]
+        return dnp.linalg.cholesky(rest), dnp.linalg.inv(rest)
+
+    for n, m in ((20, 3), (5, 5), (40, 1), (17, 16), (4, 0)):
+        x = matrices(n, n)
+        x = x @ x.T + np.eye(n)
+        factor, inverse = f(x, np.zeros(m))
+        near(factor, np.linalg.cholesky(x[m:, m:]), 1e-11)
+        near(inverse, np.linalg.inv(x[m:, m:]), 1e-9)
+    assert len(compiled) == 1

@@ -88,3 +88,21 @@ def test_a_dim_may_be_a_multiple_of_another() -> None:
         np.testing.assert_allclose(np.asarray(model(x.numpy())["output"]), Module()(x).numpy(), 1e-5, 1e-5)
     with pytest.raises(dlc.DlcError, match="got float32\\[7, 3\\]"):
         model(np.ones((7, 3), np.float32))
+
+
+def test_linear_algebra_of_a_symbolic_size_is_one_program() -> None:
+    class Module(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            factors = torch.linalg.lu_factor(x)
+            root = torch.linalg.cholesky(x @ x.mT)
+            inverse, exponential = torch.cholesky_inverse(root), torch.matrix_exp(x / 20)
+            return torch.linalg.lu_solve(*factors, x + 1), inverse, torch.linalg.lu(x)[1], exponential, torch.linalg.pinv(x)
+
+    n = torch.export.Dim("n", min=2, max=30)
+    exported = torch.export.export(Module(), (torch.eye(5),), dynamic_shapes={"x": {0: n, 1: n}})
+    model = dlc.from_torch(exported, num_threads=1)
+    assert isinstance(model.artifact, Artifact)
+    for size in (5, 2, 17):
+        x = torch.randn(size, size, generator=torch.Generator().manual_seed(0)) + 2 * size * torch.eye(size)
+        for got, want in zip(model(x.numpy()).values(), Module()(x), strict=True):
+            np.testing.assert_allclose(np.asarray(got), want.numpy(), 1e-3, 1e-3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from random import Random
 
 import pytest
@@ -61,3 +62,14 @@ def test_division_by_zero() -> None:
 )
 def test_never_negative(text: str, expected: bool) -> None:
     assert is_nonnegative(parse_size(text)) == expected
+
+
+@pytest.mark.parametrize("text", ["-N // 3", "(4 - 2 * N) // 6", "(2 * N - 6 * M - 1) // 4", "-(-N // 8)", "(-N - 1) // -2"])
+def test_floor_divisions_round_down_for_negative_dividends(text: str) -> None:
+    size = parse_size(text)
+    for n, m in product(range(10), repeat=2):
+        assert substitute(size, {"N": n, "M": m}) == eval(text, {"N": n, "M": m})
+
+
+def test_equal_roundings_up_are_the_same_size() -> None:
+    assert -(-N // 8) == (N + 7) // 8

@@ -44,9 +44,9 @@ def lu_factor(x: Any, pivot: bool = True, check_errors: bool = False) -> Any:
     return (*_lu_with_pivots(x), _no_errors(x))
 
 
-def _order(pivots: Any, rows: int) -> Any:
+def _order(pivots: Any, rows: Any) -> Any:
     """Return the row permutation that LAPACK's pivots encode."""
-    positions = np.arange(rows)
+    positions = dnp.arange(rows)
 
     def swapped(k: Any, order: Any) -> Any:
         other = dnp.subtract(dnp.take(pivots, k, axis=-1)[..., None], 1)
@@ -57,7 +57,7 @@ def _order(pivots: Any, rows: int) -> Any:
     if untraced(pivots.shape[-1]) == 0:
         # The body is traced even for zero steps, and would index an empty array.
         return start
-    return lax.fori_loop(0, int(pivots.shape[-1]), swapped, start)
+    return lax.fori_loop(0, pivots.shape[-1], swapped, start)
 
 
 @table("linalg_lu_solve")
@@ -65,7 +65,7 @@ def lu_solve(factors: Any, pivots: Any, b: Any, left: bool = True, adjoint: bool
     """Solve A·x = b, or x·A = b if not `left`, from the LU factors of A; with the transpose of A if `adjoint`."""
     if not left:
         return _transpose_matrix(lu_solve(factors, pivots, _transpose_matrix(b), True, not adjoint))
-    order = _order(pivots, int(pivots.shape[-1]))
+    order = _order(pivots, pivots.shape[-1])
     batch = np.broadcast_shapes(factors.shape[:-2], b.shape[:-2])
     factors, b = (dnp.broadcast_to(v, (*batch, *v.shape[-2:])) for v in (factors, b))
 
@@ -121,7 +121,7 @@ def _reflected(x: Any, tau: Any, other: Any, transpose: bool) -> Any:
 
     Each v is a column of `x`: 1 on the diagonal, and the elements below it.
     """
-    count, rows = int(tau.shape[-1]), np.arange(int(x.shape[-2]))
+    count, rows = tau.shape[-1], dnp.arange(x.shape[-2])
     if count == 0:
         return other
 
@@ -136,7 +136,7 @@ def _reflected(x: Any, tau: Any, other: Any, transpose: bool) -> Any:
 
 @table("linalg_householder_product")
 def householder_product(x: Any, tau: Any) -> Any:
-    identity = np.eye(*map(int, x.shape[-2:]), dtype=x.dtype)
+    identity = dnp.eye(*x.shape[-2:], dtype=x.dtype)
     return _reflected(x, tau, dnp.broadcast_to(identity, x.shape), False)
 
 
@@ -218,7 +218,8 @@ def cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Any:
 
 @table("cholesky_inverse")
 def cholesky_inverse(factor: Any, upper: bool = False) -> Any:
-    return cholesky_solve(np.broadcast_to(np.eye(int(factor.shape[-1]), dtype=factor.dtype), factor.shape), factor, upper)
+    identity = dnp.eye(factor.shape[-1], dtype=factor.dtype)
+    return cholesky_solve(dnp.broadcast_to(identity, factor.shape), factor, upper)
 
 
 # Coefficients of the numerator of the degree-13 Padé approximant of exp(x); in the denominator odd powers are negated.
@@ -238,7 +239,7 @@ def matrix_exponential(x: Any) -> Any:
     norm = dnp.max(dnp.sum(dnp.abs(x), -2), -1)
     squarings = dnp.maximum(dnp.ceil(dnp.log2(dnp.maximum(dnp.divide(norm, 4.0), 1.0))), 0.0)
     scaled_x = dnp.multiply(x, dnp.reshape(dnp.exp2(dnp.negative(squarings)), (*x.shape[:-2], 1, 1)))
-    identity = np.eye(int(x.shape[-1]), dtype=x.dtype)
+    identity = dnp.eye(x.shape[-1], dtype=x.dtype)
     square = dnp.matmul(scaled_x, scaled_x)
     even, odd, power = dnp.multiply(identity, _PADE[0]), dnp.multiply(identity, _PADE[1]), identity
     for k in range(2, 14, 2):
@@ -271,18 +272,19 @@ def lu(x: Any, pivot: bool = True) -> Any:
 
 def _permutation_matrix(order: Any, dtype: Any) -> Any:
     """Return the permutation matrix that sends row k of a product to row `order[k]`."""
-    return convert(dnp.equal(dnp.expand_dims(order, -2), np.arange(int(order.shape[-1])).reshape(-1, 1)), dtype)
+    rows = dnp.expand_dims(dnp.arange(order.shape[-1]), -1)
+    return convert(dnp.equal(dnp.expand_dims(order, -2), rows), dtype)
 
 
 def _triangles(factors: Any) -> tuple[Any, Any]:
-    rows, columns = map(int, factors.shape[-2:])
+    rows, columns = factors.shape[-2:]
     rank = min(rows, columns)
-    lower = dnp.add(dnp.tril(factors[..., :rank], k=-1), np.eye(rows, rank, dtype=factors.dtype))
+    lower = dnp.add(dnp.tril(factors[..., :rank], k=-1), dnp.eye(rows, rank, dtype=factors.dtype))
     return lower, dnp.triu(factors[..., :rank, :])
 
 
 @table("lu_unpack")
 def lu_unpack(factors: Any, pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
     empty = dnp.zeros((0,), factors.dtype)
-    permutation = _permutation_matrix(_order(pivots, int(factors.shape[-2])), factors.dtype) if unpack_pivots else empty
+    permutation = _permutation_matrix(_order(pivots, factors.shape[-2]), factors.dtype) if unpack_pivots else empty
     return (permutation, *_triangles(factors)) if unpack_data else (permutation, empty, empty)
