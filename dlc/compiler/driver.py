@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -101,7 +102,7 @@ def compile_specialization(
     compilation = Compilation(program, backend, options, shared_weights=shared_weights)
     with infrequent_collection():
         try:
-            specialization, _ = _compile_domain(compilation, sizes=sizes)
+            specialization, reason = _compile_domain(compilation, sizes=sizes)
         except OutOfDomainError:
             return None
         if specialization is None or not specialization.is_guaranteed:
@@ -109,6 +110,8 @@ def compile_specialization(
             domain = SizeDomain(guards=guards, requirements=guards)
             if not domain.may_hold(sizes):
                 return None
+            if specialization is None:
+                warnings.warn(f"{program.name} is specialized per shape: {reason}", stacklevel=10)
             model = _specialized_model(compilation, specialization).model(takes_device_arrays=backend.takes_device_arrays)
             specialization = Specialization(model, domain)
     clear_large_memo_tables()

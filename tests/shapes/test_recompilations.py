@@ -66,3 +66,15 @@ def test_the_number_of_cached_specializations_is_limited(monkeypatch: pytest.Mon
 def test_an_unknown_log_topic_is_refused() -> None:
     with pytest.raises(dlc.UnsupportedError, match="DLC_LOG=everything: expected recompiles"):
         Environment.read({"DLC_LOG": "everything"})
+
+
+def test_a_kernel_that_needs_static_sizes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlc.compiler.driver.reason_to_specialize", lambda _: "the stride of a vector is symbolic")
+
+    @dlc.jit(dynamic={"x": {0: "N"}}, cache=False, num_threads=1)
+    def double(x: Any) -> Any:
+        return x + x
+
+    with pytest.warns(UserWarning, match="double is specialized per shape: the stride of a vector is symbolic") as caught:
+        np.testing.assert_array_equal(double(np.ones(3)), 2 * np.ones(3))
+    assert caught[0].filename == __file__

@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 import dlc
+import dlc.numpy
 from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.runtime.models.specializations import Specialization, Specializations
 from dlc.runtime.models.specialized_model import SpecializedModel
@@ -89,6 +90,23 @@ def test_gradients_of_slices_are_not_compiled_for_each_size(name: str, monkeypat
     for n in (9, 6, 5, 4, 3, 2, 1, 0, 30):
         np.testing.assert_allclose(gradient(rows(n)), derivative(rows(n)), 1e-6)
     assert len(compiled) <= max_programs
+
+
+def test_pads_by_sizes_and_pools_of_the_same_size_have_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    def padded(xp: Any, x: Any, y: Any) -> Any:
+        return xp.pad(x, ((len(y) if xp is np else y.shape[0], x.shape[0] // 2), (0, 1)), constant_values=3)
+
+    compiled = count_compilations(monkeypatch)
+    dynamic = {"x": {0: "N", 1: "K"}, "y": {0: "M"}}
+    called = dlc.jit(dynamic=dynamic, cache=False, num_threads=1)(lambda x, y: padded(dlc.numpy, x, y))
+    pool = dlc.jit(dynamic={"x": {1: "H"}}, cache=False, num_threads=1)(lambda x: dlc.nn.avg_pool(x, 3, 2, "same"))
+    static_pool = dlc.jit(target="reference", cache=False)(lambda x: dlc.nn.avg_pool(x, 3, 2, "same"))
+    for n, k, m in ((4, 3, 2), (1, 2, 1), (5, 5, 7), (33, 17, 40)):
+        x, y = rows(n, k), rows(m)
+        np.testing.assert_array_equal(called(x, y), padded(np, x, y))
+    assert len(compiled) == 1
+    for h in (8, 1, 2, 33):
+        np.testing.assert_allclose(pool(rows(1, h, 4, 2)), static_pool(rows(1, h, 4, 2)), 1e-5)
 
 
 def count_compilations(monkeypatch: pytest.MonkeyPatch) -> list[object]:

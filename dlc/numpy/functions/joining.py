@@ -41,8 +41,8 @@ from dlc.numpy.functions.shape_manipulation import (
     slice_axis,
     squeeze,
 )
-from dlc.shapes.dims import is_static
-from dlc.shapes.traced_dims import untraced
+from dlc.shapes.dims import UndecidableError, is_static
+from dlc.shapes.traced_dims import TracedDim, TracedSize, untraced
 
 __all__ = [
     "append", "array_split", "column_stack", "concat", "dsplit", "dstack", "hsplit", "hstack", "pad", "split", "stack",
@@ -193,11 +193,11 @@ def pad(x: ArrayLike, /, pad_width: Any, mode: str = "constant", *, constant_val
         widths = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2))
     except ValueError:
         return refuse(ShapeError(f"pad: pad_width {pad_width} for shape {x.shape}; expected (before, after) for each axis"))
-    if widths.dtype.kind not in "iu":
+    if widths.dtype.kind not in "iu" and not all(isinstance(w, int | TracedDim) for w in widths.flat):
         refuse(DTypeError(f"pad: pad_width {pad_width!r}; expected integers, (before, after) for each axis"))
     if np.any(widths < 0):
         refuse(ArgumentError(f"pad: pad_width {pad_width!r}; expected integers ≥ 0"))
-    low, high = ([operator.index(w) for w in side] for side in widths.T)
+    low, high = ([w if isinstance(w, TracedDim) else operator.index(w) for w in side] for side in widths.T)
     if mode == "constant":
         value = convert(constant_values, x.dtype)
         if value.ndim:
@@ -206,7 +206,9 @@ def pad(x: ArrayLike, /, pad_width: Any, mode: str = "constant", *, constant_val
                     f"pad: constant_values of shape {value.shape}; expected a scalar: pad one side at a time, or use concat"
                 )
             )
-        return apply(dl.PadOp, x, value, low=low, high=high, pad_mode=mode)
+        return _pad_with(value, x, low, high)
+    if not all(map(is_static, (low, high))):
+        refuse(UndecidableError(f"pad: mode {mode!r} with widths {pad_width!r}, which must be static"))
     if mode != "symmetric" and not is_static(x.shape):
         return apply(dl.PadOp, x, convert(0, x.dtype), low=low, high=high, pad_mode=mode)
     indices: dict[int, np.ndarray] = {}
@@ -216,6 +218,19 @@ def pad(x: ArrayLike, /, pad_width: Any, mode: str = "constant", *, constant_val
                 refuse(ShapeError(f"pad: mode {mode!r} needs at least one element along axis {axis} of shape {x.shape}"))
             indices[axis] = call_numpy("pad", np.pad, np.arange(x.shape[axis]), width, mode)
     return _take_runs(x, indices)
+
+
+def _pad_with(value: Operand, x: Operand, low: Sequence[TracedSize], high: Sequence[TracedSize]) -> Any:
+    """Pad an array with a number; symbolic widths are those of arrays that are joined."""
+    dynamic_axes = [k for k, sides in enumerate(zip(low, high, strict=True)) if not is_static(sides)]
+    static_low, static_high = ([0 if k in dynamic_axes else w for k, w in enumerate(side)] for side in (low, high))
+    if any((*static_low, *static_high)) or not dynamic_axes:
+        x = operand(apply(dl.PadOp, x, value, low=static_low, high=static_high, pad_mode="constant"))
+    for axis in dynamic_axes:
+        shapes: list[Any] = [[w[axis] if k == axis else n for k, n in enumerate(x.shape)] for w in (low, high)]
+        before, after = (broadcast_to(value, shape) for shape in shapes)
+        x = operand(concat([before, x, after], axis))
+    return x
 
 
 # The maximum operands of a padded array's concatenations; with more of them, axes are padded one after the other.
