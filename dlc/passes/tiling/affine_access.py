@@ -59,6 +59,11 @@ class AffineAccess(NamedTuple):
     offset: Size
     terms: tuple[AffineTerm, ...]
 
+    @property
+    def is_plain(self) -> bool:
+        """True if the access neither divides iterators nor takes remainders of them."""
+        return all(t.is_plain for t in self.terms)
+
     def stride(self, iterator: int) -> Size:
         """Return the distance in elements between consecutive iterations of an iterator.
 

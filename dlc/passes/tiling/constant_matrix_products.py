@@ -68,14 +68,14 @@ def match_constant_matrix_product(nest_op: NestOp, nest: SizedLoopNest) -> Const
     start, element = initial.op.operands[0].owner, cast(Attribute, matrix.get_element_type())
     if not isinstance(start, arith.ConstantOp) or start.value != zero_attribute(element) or min(rows, columns) < 2:
         return None
-    op_types = [type(op) for op in nest_op.op.regions[0].block.ops]
+    op_types = [type(op) for op in nest_op.body.ops]
     if not np.isfinite(array_of(matrix).astype(np.float64)).all():
         return None
     if op_types not in ([arith.MulfOp, arith.AddfOp, linalg.YieldOp], [arith.MuliOp, arith.AddiOp, linalg.YieldOp]):
         return None
     # The matrix is the second operand; the strides of the first one may be the same, so they cannot identify it.
-    a = nest_op.accesses[1]
-    strides = {t.iterator: t.stride for t in a.terms} if a is not None and all(t.is_plain for t in a.terms) else {}
+    a = nest_op.input_accesses.get(1)
+    strides = {t.iterator: t.stride for t in a.terms} if a is not None and a.is_plain else {}
     if sorted(strides.values(), key=str) != sorted((columns, 1), key=str):
         return None
     row, column = sorted(strides, key=lambda d: strides[d] != columns)

@@ -84,9 +84,28 @@ class NestOp:
         return [] if access is None else [t.iterator for t in access.terms]
 
     @cached_property
+    def input_accesses(self) -> Mapping[int, AffineAccess]:
+        """The accesses of the buffers that the body reads, by the position of the operand."""
+        return {k: a for k, a in enumerate(self.accesses[:-1]) if a is not None}
+
+    @cached_property
     def inputs(self) -> tuple[AffineAccess, ...]:
-        """The accesses of the operands that the body reads."""
-        return tuple(a for a in self.accesses[:-1] if a is not None)
+        """The accesses of the buffers that the body reads."""
+        return tuple(self.input_accesses.values())
+
+    @cached_property
+    def reduced_dims(self) -> tuple[int, ...]:
+        """The dimensions that the op reduces, in the order of its iterators."""
+        return tuple(d for d in self.dims if d in self.reductions)
+
+    @property
+    def body(self) -> Block:
+        """The scalar body of the op."""
+        return self.op.regions[0].block
+
+    @property
+    def is_fill(self) -> bool:
+        return isinstance(self.op, linalg.FillOp)
 
     @property
     def terms(self) -> Iterator[AffineTerm]:
@@ -105,13 +124,12 @@ class NestOp:
     @cached_property
     def num_accumulators(self) -> int:
         """The number of float accumulators per element: two if the body sums products before it adds to the accumulator."""
-        additions = [o for o in self.op.regions[0].block.ops if isinstance(o, arith.AddfOp)]
+        additions = [o for o in self.body.ops if isinstance(o, arith.AddfOp)]
         return 2 if any(o not in _combining_ops(self) for o in additions) else 1
 
     def _is_streamed(self, a: AffineAccess) -> bool:
         """Return whether an operand is read once, contiguously along a reduced dimension."""
-        is_read_once = all(t.is_plain for t in a.terms) and all(map(a.uses, self.dims))
-        return is_read_once and any(a.stride(d) == 1 for d in self.reductions)
+        return a.is_plain and all(map(a.uses, self.dims)) and any(a.stride(d) == 1 for d in self.reductions)
 
     @cached_property
     def scatter_dim(self) -> int | None:
@@ -145,12 +163,12 @@ class NestOp:
     @property
     def has_transcendental_math(self) -> bool:
         """True if the body calls functions that expand to polynomials."""
-        return any(isinstance(o, _TRANSCENDENTAL_OPS) for o in self.op.regions[0].block.ops)
+        return any(isinstance(o, _TRANSCENDENTAL_OPS) for o in self.body.ops)
 
     @property
     def indexed_dims(self) -> set[int]:
         """The dimensions whose index the body reads."""
-        indices = (o for o in self.op.regions[0].block.ops if isinstance(o, linalg.IndexOp))
+        indices = (o for o in self.body.ops if isinstance(o, linalg.IndexOp))
         return {d for o in indices if (d := self.iterators[o.dim.value.data]) is not None}
 
 
@@ -247,14 +265,10 @@ class SizedLoopNest(LoopNest):
     @cached_property
     def element_bytes(self) -> int:
         """The bytes per lane: 4, or fewer if the ops compute only with narrower integers."""
-        values = (v for op in self.ops for v in (*_body(op).args, *(r for o in _body(op).ops for r in o.results)))
+        values = (v for op in self.ops for v in (*op.body.args, *(r for o in op.body.ops for r in o.results)))
         types = {v.type for v in values} - {i1}
         widths = [int(cast(IntegerType, t).width.data) // 8 for t in types if isinstance(t, IntegerType)]
         return min(4, max(widths)) if widths and len(widths) == len(types) else 4
-
-
-def _body(nest_op: NestOp) -> Block:
-    return nest_op.op.regions[0].block
 
 
 def combiner_of(nest_op: NestOp) -> Operation | None:
@@ -268,7 +282,7 @@ def combiner_of(nest_op: NestOp) -> Operation | None:
 
 def _combining_ops(nest_op: NestOp) -> list[Operation]:
     """Return the chain of binary ops from the accumulator to the yielded value; empty if there is no such chain."""
-    body, ops = nest_op.op.regions[0].block, list[Operation]()
+    body, ops = nest_op.body, list[Operation]()
     value: SSAValue = body.args[-1]
     while (use := value.get_user_of_unique_use()) is not body.last_op:
         if use is None or len(use.operands) != 2 or len(use.results) != 1:
@@ -280,7 +294,7 @@ def _combining_ops(nest_op: NestOp) -> list[Operation]:
 
 def initial_fill(nest_op: NestOp, nest: LoopNest) -> NestOp | None:
     """Return the op that fills the accumulator of a reduction, or None."""
-    fills = (fill for fill in nest.ops if isinstance(fill.op, linalg.FillOp) and fill.output.root is nest_op.output.root)
+    fills = (fill for fill in nest.ops if fill.is_fill and fill.output.root is nest_op.output.root)
     return next(fills, None)
 
 
@@ -313,7 +327,7 @@ class MaskedSelect:
 
 def masked_select_of(nest_op: NestOp) -> MaskedSelect | None:
     """Return the masked select at the end of an op, or None."""
-    body = nest_op.op.regions[0].block
+    body = nest_op.body
     yield_op = body.last_op
     producer = yield_op.operands[0].owner if yield_op is not None and yield_op.operands else None
     conditions: list[SSAValue] = []
@@ -331,9 +345,7 @@ def masked_select_of(nest_op: NestOp) -> MaskedSelect | None:
 def find_masked_select(nest_ops: Sequence[NestOp]) -> tuple[NestOp, MaskedSelect] | None:
     """Return the last contraction or elementwise op of a fused loop and the masked select that it ends in; else None."""
     producers = (
-        nest_op
-        for nest_op in reversed(nest_ops)
-        if nest_op.is_contraction or not (nest_op.reductions or isinstance(nest_op.op, linalg.FillOp))
+        nest_op for nest_op in reversed(nest_ops) if nest_op.is_contraction or not (nest_op.reductions or nest_op.is_fill)
     )
     nest_op = next(producers, None)
     select = None if nest_op is None else masked_select_of(nest_op)
@@ -389,6 +401,4 @@ def leading_reduction(nest: SizedLoopNest) -> NestOp | None:
 def promoted_contraction(nest: SizedLoopNest) -> NestOp | None:
     """Return the contraction whose operands can be promoted to local memory: a leading one of plain operands."""
     nest_op = leading_contraction(nest)
-    if nest_op is None or not all(t.is_plain for a in (*nest_op.inputs, nest_op.output) for t in a.terms):
-        return None
-    return nest_op
+    return nest_op if nest_op is not None and all(a.is_plain for a in (*nest_op.inputs, nest_op.output)) else None

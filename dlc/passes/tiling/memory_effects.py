@@ -75,8 +75,8 @@ class MemoryEffects:
         reads: list[tuple[SSAValue, StridedElements | None]] = []
         writes: list[tuple[SSAValue, StridedElements | None]] = []
         for nest_op in nest.ops:
-            reads += [(a.root, _strided_elements(a, nest)) for a in nest_op.accesses[:-1] if a is not None]
-            loads = (o for o in nest_op.op.regions[0].walk() if isinstance(o, memref.LoadOp))
+            reads += [(a.root, _strided_elements(a, nest)) for a in nest_op.inputs]
+            loads = (o for o in nest_op.body.walk() if isinstance(o, memref.LoadOp))
             reads += [(root_of(o.memref)[0], None) for o in loads]
             output = nest_op.output
             # An accumulating op also reads its output, at the offsets that it writes: the write covers that read.

@@ -88,7 +88,7 @@ class TileBody:
 
     def is_fill_for(self, nest_op: NestOp, next_op: NestOp, tile: Tile) -> bool:
         """Return whether an op only fills the accumulator of the following one, and both run in the same steps."""
-        if not isinstance(nest_op.op, linalg.FillOp) or next_op.output.root is not nest_op.output.root:
+        if not nest_op.is_fill or next_op.output.root is not nest_op.output.root:
             return False
         return next_op.scatter_dim is None and next_op.reductions.isdisjoint(
             [*self.requested_steps(next_op, tile), *self.spans]
@@ -197,7 +197,7 @@ class TileBody:
         """Emit a scatter, one reduction step at a time, on the row that the step's index selects."""
         scatter, row_dim = scatter_of(nest_op.op), nest_op.scatter_dim
         assert isinstance(nest_op.op, linalg.GenericOp) and scatter is not None and row_dim is not None
-        unit_steps = {d: 1 for d in nest_op.dims if d in nest_op.reductions}
+        unit_steps = dict.fromkeys(nest_op.reduced_dims, 1)
         for step_builder, step_tile in self.nested_steps(builder, tile, unit_steps):
 
             def load(k: int, b: OpBuilder = step_builder, step: Tile = step_tile) -> SSAValue:
@@ -232,7 +232,7 @@ class TileBody:
                 element_tile = {**tile, lane: tile[lane].subrange(body_builder, index.offset, 1)}
                 self.emit_op(body_builder, nest_op, element_tile, element_views)
             return
-        if isinstance(nest_op.op, linalg.FillOp):
+        if nest_op.is_fill:
             fill(builder, views[0][0], output)
             return
         product = None if operand_views else match_constant_matrix_product(nest_op, self.nest)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from dlc.ir import BlockArgument, SSAValue, linalg
+from dlc.ir import BlockArgument, SSAValue
 from dlc.passes.tiling.attention.fused_attention import FusedLoop
 from dlc.passes.tiling.attention.match_attention import AttentionOps
 from dlc.passes.tiling.attention.online_softmax import has_zero_masked_weights, match_online_softmax
@@ -86,8 +86,8 @@ class FusedLoopChooser:
         if self._masked_select is None:
             return False
         nest_op, masked_select = self._masked_select
-        mask_accesses = [nest_op.accesses[c.index] for c in masked_select.conditions if isinstance(c, BlockArgument)]
-        return any(a is not None and a.uses(self.row_dim) for a in mask_accesses)
+        masks = {c.index for c in masked_select.conditions if isinstance(c, BlockArgument)}
+        return any(a.uses(self.row_dim) for k, a in nest_op.input_accesses.items() if k in masks)
 
     @cached_property
     def _masked_select(self) -> tuple[NestOp, MaskedSelect] | None:
@@ -177,13 +177,11 @@ class FusedLoopChooser:
         begin = 0
         for k in range(last + 1):
             nest_op = nest_ops[k]
-            is_outside = dim not in nest_op.dims and not (
-                isinstance(nest_op.op, linalg.FillOp) and self._can_fuse(nest_ops[begin:k])
-            )
+            is_outside = dim not in nest_op.dims and not (nest_op.is_fill and self._can_fuse(nest_ops[begin:k]))
             if k == last or is_outside or any(a.root in incomplete_sums for a in nest_op.inputs):
                 if begin < k:
                     yield begin, k
-                is_excluded = is_outside and not isinstance(nest_op.op, linalg.FillOp)
+                is_excluded = is_outside and not nest_op.is_fill
                 begin = k + is_excluded
                 incomplete_sums.clear()
             if dim in nest_op.reductions:

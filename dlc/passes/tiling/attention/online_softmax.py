@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import cast
 
-from dlc.ir import Block, FloatAttr, SSAValue, arith, linalg, math
+from dlc.ir import FloatAttr, SSAValue, arith, linalg, math
 from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest, combiner_of, initial_fill, masked_select_of
 
 # Facts about a buffer: the scores, values computed from them, and values that depend on complete rows.
@@ -52,7 +52,7 @@ def match_online_softmax(nest: SizedLoopNest, lane: int) -> OnlineSoftmaxOps | N
     deferred: list[int] = []
     for k, nest_op in enumerate(nest_ops[: last_sum + 1]):
         root = nest_op.output.root
-        if isinstance(nest_op.op, linalg.FillOp):
+        if nest_op.is_fill:
             continue
         operand_facts = [None if a is None else facts.get(a.root) for a in nest_op.accesses[:-1]]
         if lane not in nest_op.dims and not any(operand_facts):
@@ -74,8 +74,7 @@ def match_online_softmax(nest: SizedLoopNest, lane: int) -> OnlineSoftmaxOps | N
             facts[root] = _SCORES
         elif weights is None and (operands := _exponential(nest_op, operand_facts)) is not None:
             weights = (k, *operands)
-            access = nest_op.accesses[weights[1]]
-            if access is None or access.root is not scores:
+            if nest_op.input_accesses[weights[1]].root is not scores:
                 return None
             facts[root] = _WEIGHTS
         else:
@@ -96,8 +95,7 @@ def has_zero_masked_weights(nest: SizedLoopNest, masked_op: NestOp, lane: int) -
     select, softmax = masked_select_of(masked_op), match_online_softmax(nest, lane)
     if select is None or softmax is None or _constant_value(select.masked_value) != -inf:
         return False
-    scores = nest.ops[softmax.weights].accesses[softmax.score_operand]
-    return scores is not None and scores.root is masked_op.output.root
+    return nest.ops[softmax.weights].input_accesses[softmax.score_operand].root is masked_op.output.root
 
 
 def _constant_value(value: SSAValue) -> float | None:
@@ -119,7 +117,7 @@ def _reduces(nest_op: NestOp, nest: SizedLoopNest, lane: int, combiner: type, st
 
 def _exponential(nest_op: NestOp, operand_facts: Sequence[str | None]) -> tuple[int, int] | None:
     """Return the positions of x and m if an op computes exp(x − m) of scores and their maximum; else None."""
-    block: Block = nest_op.op.regions[0].block
+    block = nest_op.body
     if len(operand_facts) != 2 or set(operand_facts) != {_SCORES, _MAXIMUM}:
         return None
     score_operand, maximum_operand = operand_facts.index(_SCORES), operand_facts.index(_MAXIMUM)

@@ -89,7 +89,7 @@ class SoftmaxRescaling:
     def rescaling_factor(self, builder: OpBuilder, x: Sequence[SSAValue]) -> SSAValue:
         """Return exp(shift − new maximum), computed by the formula of the weights."""
         shift, maximum, _ = x
-        block = self.weights.op.regions[0].block
+        block = self.weights.body
         values: dict[SSAValue, SSAValue] = dict(zip(block.args, x, strict=True))
         values |= {
             block.args[self.online_softmax.score_operand]: shift,

@@ -80,7 +80,7 @@ class BlockedTask:
         init_op, nest_op, *following_ops = self.nest.ops
         for body_builder, tile_body in self.tile_bodies(builder, self.tile, {}):
             tile_body.emit_nest_ops(body_builder, [init_op], tile_body.tile)
-        reduction_ranges = {d: IterationRange(0, self.nest.extents[d]) for d in nest_op.dims if d in nest_op.reductions}
+        reduction_ranges = {d: IterationRange(0, self.nest.extents[d]) for d in nest_op.reduced_dims}
         blocks = {d: self.plan.blocks.get(d, r.size) for d, r in reduction_ranges.items()}
         for block_builder, block_ranges in nested_steps(builder, reduction_ranges, blocks, "k"):
             block = {d: IterationRange(r.offset, r.size) for d, r in block_ranges.items()}
@@ -139,10 +139,9 @@ class _PackedPanel:
         self.k = k
         self.source = nest_op.operands[k]
         self.axes = nest_op.axes(k)
-        access = nest_op.accesses[k]
-        assert access is not None
+        access = nest_op.input_accesses[k]
         self.shared_dims = [d for d in self.axes if d not in nest_op.reductions]
-        self.reduced_dims = [d for d in nest_op.dims if d in self.axes and d in nest_op.reductions]
+        self.reduced_dims = [d for d in nest_op.reduced_dims if d in self.axes]
         # The reduced dimension that is contiguous in memory, if the lanes are not.
         contiguous_dims = [d for d in self.reduced_dims if access.stride(d) == 1]
         self.transposed_dim = contiguous_dims[0] if contiguous_dims else None

@@ -84,5 +84,5 @@ class BlockedTiles(ThreadTiles):
 
 def _plain_access(reduction: NestOp, k: int) -> AffineAccess | None:
     """Return the access of an operand of a reduction if it has plain strides, else None."""
-    access = reduction.accesses[k] if 0 <= k < len(reduction.accesses) - 1 else None
-    return access if access is not None and all(t.is_plain for t in access.terms) else None
+    access = reduction.input_accesses.get(k)
+    return access if access is not None and access.is_plain else None

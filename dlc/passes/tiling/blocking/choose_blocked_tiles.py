@@ -34,20 +34,18 @@ class BlockedTileChooser(StreamingChooser):
         lane = next((d for d in nest.shared_dims if nest_op.output.stride(d) == 1), None)
         if lane is None or nest.extents[lane] < self.lanes(nest_op):
             return None
-        if not all(a is None or all(t.is_plain for t in a.terms) for a in nest_op.accesses):
+        if not all(a.is_plain for a in (*nest_op.inputs, nest_op.output)):
             return None
         order = self.order(nest.shared_dims, lane)
         if not nest_op.is_contraction:
             return None if nest_op.has_transcendental_math else self.plan_streaming(nest_op, lane, {}, order)
         register = self.contraction_tile(nest_op, lane)
-        panels = tuple(k for k in range(len(nest_op.accesses) - 1) if self.is_worth_packing(nest_op, k, register, lane))
+        panels = tuple(k for k in nest_op.input_accesses if self.is_worth_packing(nest_op, k, register, lane))
         if not panels:
             return self.plan_streaming(nest_op, lane, register, order)
         operands_fit_l2 = self.operands_fit_l2(nest_op, panels)
         blocks = {} if operands_fit_l2 else self.blocks(nest_op)
-        row_operands = [
-            k for k in range(len(nest_op.accesses) - 1) if blocks and self.is_worth_packing_rows(nest_op, k, panels, lane)
-        ]
+        row_operands = [k for k in nest_op.input_accesses if blocks and self.is_worth_packing_rows(nest_op, k, panels, lane)]
         if row_operands and self.amortizes_row_packing(
             (row_packed_plan := self.plan_packed(nest_op, lane, order, blocks, {*panels, *row_operands})), lane
         ):
@@ -69,7 +67,7 @@ class BlockedTileChooser(StreamingChooser):
         """
         panels = tuple(sorted(packed_operands))
         register = self.contraction_tile(nest_op, lane, panels)
-        if any(a is not None and a.uses(lane) for a in (nest_op.accesses[k] for k in panels)):
+        if any(nest_op.input_accesses[k].uses(lane) for k in panels):
             # Rows are read in place, and stay in cache during the loop over all panels.
             batch_dims = [d for d in order if d != lane and nest_op.all_inputs_use(d)]
             order = (*batch_dims, *(d for d in order if d != lane and d not in batch_dims), lane)
@@ -117,15 +115,13 @@ class BlockedTileChooser(StreamingChooser):
         Rows at a distance that is divisible by a large power of two map to the same sets of the L1 cache. For an operand
         larger than the L2 cache half as many tiles are enough.
         """
-        nest, costs, a = self.nest, self.target.costs, nest_op.accesses[k]
-        if a is None:
-            return False
+        nest, costs, a = self.nest, self.target.costs, nest_op.input_accesses[k]
         reading_tiles = prod(-(-nest.extents[d] // register.get(d, 1)) for d in nest.shared_dims if not a.uses(d))
         exceeds_l2 = prod(nest.extents[d] for d in nest_op.dims if a.uses(d)) > costs.block_elements
         if reading_tiles < (costs.min_tiles_per_panel // 2 if exceeds_l2 else costs.min_tiles_per_panel):
             return False
         if a.uses(lane) and a.stride(lane) != 1:
-            return a.stride(next(d for d in reversed(nest_op.dims) if d in nest_op.reductions)) == 1
+            return a.stride(nest_op.reduced_dims[-1]) == 1
         is_strided = self.reduction_stride_bytes(nest_op, k) >= ALIGNMENT_BYTES
         return is_strided and prod(nest.extents[d] for d in nest_op.reductions) > self.l1_resident_steps(nest_op, k)
 
@@ -133,8 +129,7 @@ class BlockedTileChooser(StreamingChooser):
         """Return the operands to prefetch: those with short row segments, at whose ends the hardware prefetcher stops."""
         if self.target.costs.prefetch is None:
             return ()
-        operands, shared_dims = enumerate(nest_op.accesses[:-1]), self.nest.shared_dims
-        return tuple(k for k, a in operands if a is not None and any(a.stride(d) == 1 for d in shared_dims))
+        return tuple(k for k, a in nest_op.input_accesses.items() if any(a.stride(d) == 1 for d in self.nest.shared_dims))
 
     def operands_fit_l2(self, nest_op: NestOp, panels: Sequence[int]) -> bool:
         """Return whether the operands need no packing because the caches hold them in place.
@@ -159,15 +154,12 @@ class BlockedTileChooser(StreamingChooser):
 
     def reduction_stride_bytes(self, nest_op: NestOp, k: int) -> int:
         """Return the distance in bytes between the elements of an operand that consecutive k iterations read."""
-        a, last = nest_op.accesses[k], next(d for d in reversed(nest_op.dims) if d in nest_op.reductions)
-        stride = 0 if a is None else int(a.stride(last))
-        return stride * nest_op.element_bytes(k)
+        return int(nest_op.input_accesses[k].stride(nest_op.reduced_dims[-1])) * nest_op.element_bytes(k)
 
     def is_worth_packing_rows(self, nest_op: NestOp, k: int, panels: Sequence[int], lane: int) -> bool:
         """Return whether to pack the row operand next to packed lanes: the rows of a tile are in different pages."""
-        a, last = nest_op.accesses[k], next(d for d in reversed(nest_op.dims) if d in nest_op.reductions)
-        packs_lanes = any(b is not None and b.uses(lane) for b in (nest_op.accesses[j] for j in panels))
-        return packs_lanes and a is not None and not a.uses(lane) and a.stride(last) == 1
+        a, packs_lanes = nest_op.input_accesses[k], any(nest_op.input_accesses[j].uses(lane) for j in panels)
+        return packs_lanes and not a.uses(lane) and a.stride(nest_op.reduced_dims[-1]) == 1
 
     def blocked_grid(
         self, nest_op: NestOp, register: dict[int, int], order: Sequence[int], blocks: dict[int, int], panels: Sequence[int]
@@ -181,7 +173,7 @@ class BlockedTileChooser(StreamingChooser):
         costs, extents, inner = self.target.costs, self.nest.extents, order[-1]
         max_work = max(costs.task_work, self.work_per_point() * prod(extents[d] for d in order) // costs.min_block_tasks)
         steps_per_block = prod(blocks.get(d, extents[d]) for d in nest_op.reductions)
-        packed_accesses = [a for k in panels if (a := nest_op.accesses[k]) is not None]
+        packed_accesses = [nest_op.input_accesses[k] for k in panels]
         packed_inner = [a for a in packed_accesses if a.uses(inner)]
         max_sums = self.max_local_sums(nest_op, blocks)
 

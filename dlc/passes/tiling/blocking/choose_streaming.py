@@ -78,7 +78,7 @@ class StreamingChooser(TileRules):
         the reduction, each k iteration reads separate cache lines of both operands, so the L1 cache holds fewer of them.
         """
         extents, costs = self.nest.extents, self.target.costs
-        reduced_dims = [d for d in nest_op.dims if d in nest_op.reductions]
+        reduced_dims = nest_op.reduced_dims
         is_contiguous = any(a.stride(reduced_dims[-1]) == 1 for a in nest_op.inputs)
         max_steps = steps or (costs.block_steps if is_contiguous else costs.block_lines)
         total_steps = prod(extents[d] for d in reduced_dims)

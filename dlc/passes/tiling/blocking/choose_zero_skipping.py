@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dlc.passes.tiling.affine_access import AffineAccess
 from dlc.passes.tiling.attention.fused_attention import FusedAttention
 from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
 from dlc.passes.tiling.blocking.zero_skipping import mask_operands
-from dlc.passes.tiling.loop_nests import SizedLoopNest, leading_contraction
+from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest, leading_contraction
 from dlc.passes.tiling.plan_kinds import ThreadPlan
 
 # Minimum length of a reduction for which an operand is scanned for leading and trailing zeros.
@@ -24,14 +23,14 @@ def skip_zeros(plan: ThreadPlan, nest: SizedLoopNest, exact: bool) -> ThreadPlan
     if contraction is None or nest.dynamic_dims or isinstance(plan, FusedAttention) or not nest.zeros:
         return plan
 
-    def may_have_zeros(a: AffineAccess | None) -> bool:
-        return a is not None and a.root in nest.zeros
+    def operands_with_zeros(nest_op: NestOp) -> list[int]:
+        return [k for k, a in nest_op.input_accesses.items() if a.root in nest.zeros]
 
     long_extents = [nest.extents[d] for d in contraction.reductions if nest.extents[d] >= _MIN_ZERO_TRIMMED_STEPS]
-    trimmable_operands = (k for k, a in enumerate(contraction.accesses[:-1]) if may_have_zeros(a) and not exact)
-    trimmed = next(trimmable_operands, None) if long_extents and len(contraction.reductions) == 1 else None
+    can_trim = long_extents and len(contraction.reductions) == 1 and not exact
+    trimmed = next(iter(operands_with_zeros(contraction)), None) if can_trim else None
     last, has_blocks = nest.ops[-1], isinstance(plan, BlockedTiles) and bool(plan.blocks)
-    masks = (k for k, value in mask_operands(last) if may_have_zeros(last.accesses[k]) and not (exact and value is None))
+    masks = (k for k, value in mask_operands(last) if k in operands_with_zeros(last) and not (exact and value is None))
     mask = next(masks, None) if len(nest.ops) == 3 and not has_blocks else None
     if trimmed is None and mask is None:
         return plan

@@ -25,13 +25,12 @@ class NextBlockPrefetcher:
     """
 
     def __init__(self, nest: SizedLoopNest, plan: BlockedTiles, nest_op: NestOp, k: int) -> None:
-        access = nest_op.accesses[k]
-        assert access is not None
+        access = nest_op.input_accesses[k]
         self.plan = plan
         self.source = nest_op.operands[k]
         self.axes = nest_op.axes(k)
         self.line_elements = ALIGNMENT_BYTES // numpy_dtype(memref_of(self.source).element_type).itemsize
-        self.reduced_dims = [d for d in nest_op.dims if d in self.axes and d in nest_op.reductions]
+        self.reduced_dims = [d for d in nest_op.reduced_dims if d in self.axes]
         self.row_dim = next(d for d in self.axes if access.stride(d) == 1 and d not in self.reduced_dims)
         self.sharing_dims = [d for d in plan.order if d not in self.axes]
         # The dimension of the innermost loop over blocks, or over batch entries.

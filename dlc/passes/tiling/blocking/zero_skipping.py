@@ -24,8 +24,7 @@ class NonzeroSpans:
     """
 
     def __init__(self, nest_op: NestOp, k: int, plan: BlockedTiles, tile: Tile, builder: OpBuilder) -> None:
-        access = nest_op.accesses[k]
-        assert access is not None
+        access = nest_op.input_accesses[k]
         self.nest_op = nest_op
         self.k = k
         (self.reduced,) = nest_op.reductions
@@ -85,7 +84,7 @@ def mask_operands(nest_op: NestOp) -> Iterator[tuple[int, SSAValue | None]]:
     """
     if (masked_select := masked_select_of(nest_op)) is not None:
         yield from ((c.index, masked_select.masked_value) for c in masked_select.conditions if isinstance(c, BlockArgument))
-    body = nest_op.op.regions[0].block
+    body = nest_op.body
     yield_op = body.last_op
     product = yield_op.operands[0].owner if yield_op is not None and yield_op.operands else None
     for factor in product.operands if isinstance(product, arith.MulfOp) else ():

@@ -42,8 +42,7 @@ class PromotedTileChooser(GroupRules):
     def candidates(self, nest_op: NestOp, rows: list[int], lane: int) -> Iterator[PromotedTiles]:
         """Yield the candidate plans of a contraction."""
         nest = self.nest
-        reduced_dims = [d for d in nest_op.dims if d in nest_op.reductions]
-        inner = min(reduced_dims, key=lambda d: (min(a.stride(d) or inf for a in nest_op.inputs), -nest.extents[d]))
+        inner = min(nest_op.reduced_dims, key=lambda d: (min(a.stride(d) or inf for a in nest_op.inputs), -nest.extents[d]))
         # Dimensions that all operands have are a batch of independent products, which are not tiled.
         blocked = [d for d in rows if any(not a.uses(d) for a in nest_op.inputs)]
         for (height, width), (down, across), chunk, choose_tile in product(
@@ -74,8 +73,7 @@ class PromotedTileChooser(GroupRules):
     def local_bytes(self, plan: PromotedTiles, nest_op: NestOp) -> int:
         """Return the bytes of local memory of the promoted operands, with an allowance for padding."""
         total = 0
-        for k, a in enumerate(nest_op.accesses[:-1]):
-            if a is not None:
-                elements = prod(plan.group_tile(d) for d in plan.order if a.uses(d)) + VECTOR_ELEMENTS
-                total += plan.chunk_size * elements * nest_op.element_bytes(k)
+        for k, a in nest_op.input_accesses.items():
+            elements = prod(plan.group_tile(d) for d in plan.order if a.uses(d)) + VECTOR_ELEMENTS
+            total += plan.chunk_size * elements * nest_op.element_bytes(k)
         return total

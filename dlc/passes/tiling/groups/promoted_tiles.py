@@ -95,7 +95,7 @@ class PromotedTileBody(GroupTileBody):
         assert nest_op is not None
         self.contraction = nest_op
         self.promoted, self.chunk_size = plan.promoted_dim, plan.chunk_size
-        self.outer_reductions = [x for x in nest_op.dims if x in nest_op.reductions and x != self.promoted]
+        self.outer_reductions = [x for x in nest_op.reduced_dims if x != self.promoted]
 
     def run(self, builder: OpBuilder) -> None:
         nest_op = self.contraction
@@ -157,7 +157,7 @@ class PromotedTileBody(GroupTileBody):
         nest_op, d = self.contraction, self.promoted
         num_chunks, remainder = divmod(self.nest.extents[d], self.chunk_size)
         origin = {x: self.group_tile[x].offset for x in self.plan.order}
-        inputs = [k for k, a in enumerate(nest_op.accesses[:-1]) if a is not None and a.terms]
+        inputs = [k for k, a in nest_op.input_accesses.items() if a.terms]
         sizes = {d: self.chunk_size} | {x: self.plan.group_tile(x) for x in self.plan.order}
         operands = {k: LocalMemoryOperand(self.group, nest_op, k, d, sizes, origin, self.ends()) for k in inputs}
         self.accumulate_chunks(builder, operands, item_tiles, IterationRange(0, self.chunk_size), num_chunks)

@@ -34,7 +34,7 @@ def matrix_product(nest_op: NestOp, nest: SizedLoopNest) -> MatrixProduct | None
     name = nest_op.op.attributes.get(PACKED_DOT)
     if not isinstance(name, StringAttr) or PACKED_DOTS[name.data].total != f32 or nest.dynamic_dims:
         return None
-    if [type(op) for op in nest_op.op.regions[0].block.ops] != _body_ops(name.data) or len(nest_op.op.operands) != 3:
+    if [type(op) for op in nest_op.body.ops] != _body_ops(name.data) or len(nest_op.op.operands) != 3:
         return None
     for k, (a, b) in enumerate((nest_op.inputs, nest_op.inputs[::-1])):
         columns = [d for d in nest.shared_dims if nest_op.output.stride(d) == 1 == b.stride(d) and not a.uses(d)]

@@ -99,7 +99,7 @@ class TileRules:
             # A panel whose rows are adjacent needs an even split, so that tiles share its cache lines.
             min_rows = (
                 0
-                if any((a := nest_op.accesses[k]) is not None and a.stride(d) == 1 for k in panels)
+                if any(nest_op.input_accesses[k].stride(d) == 1 for k in panels)
                 else self.target.costs.latency_hiding_accumulators / vectors
             )
             if d in self.nest.dynamic_dims:
@@ -127,8 +127,8 @@ class TileRules:
         """
         costs, rows = self.target.costs, [d for d in tile if d != lane]
         positions = [dict(zip(rows, position, strict=True)) for position in product(*(range(tile[d]) for d in rows))]
-        for k, a in enumerate(nest_op.accesses[:-1]):
-            if a is None or a.uses(lane) or k in panels:
+        for k, a in nest_op.input_accesses.items():
+            if a.uses(lane) or k in panels:
                 continue
             lines = {a.distance(position) * nest_op.element_bytes(k) // ALIGNMENT_BYTES for position in positions}
             sets = Counter(line % (costs.way_bytes // ALIGNMENT_BYTES) for line in lines)
