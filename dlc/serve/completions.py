@@ -93,6 +93,8 @@ def _parse(texts: TextQueue, fields: Mapping[str, Any], is_chat: bool) -> _TextR
     stops = cast("list[Any]", [stop] if isinstance(stop, str) else stop if isinstance(stop, list) else [None])
     if not all(isinstance(s, str) and s for s in stops):
         raise ArgumentError(f"stop = {stop!r:.60}; expected a text or a list of texts")
+    if (stream := fields.get("stream")) not in (None, False, True):
+        raise ArgumentError(f"stream = {stream!r:.60}; expected a boolean")
     limits = [fields[name] for name in ("max_completion_tokens", "max_tokens") if fields.get(name) is not None]
     max_tokens = limits[0] if limits else _DEFAULT_MAX_TOKENS
     if not isinstance(max_tokens, int) or isinstance(max_tokens, bool) or max_tokens < 1:
@@ -106,7 +108,7 @@ def _parse(texts: TextQueue, fields: Mapping[str, Any], is_chat: bool) -> _TextR
     options: Any = fields.get("stream_options")
     includes_usage = isinstance(options, dict) and bool(cast("dict[str, Any]", options).get("include_usage"))
     sampling = Sampling(**cast("dict[str, Any]", settings))
-    return _TextRequest(prompt, max_tokens, sampling, stops, is_chat, bool(fields.get("stream")), includes_usage)
+    return _TextRequest(prompt, max_tokens, sampling, stops, is_chat, bool(stream), includes_usage)
 
 
 def _prompt(prompt: object) -> str | list[int]:

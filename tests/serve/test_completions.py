@@ -192,6 +192,7 @@ def test_many_clients(model: LanguageModel) -> None:
         ("completions", {"prompt": [5] * 9000}, 400, "the prompt has 9000 tokens"),
         ("completions", {"prompt": "ab", "temperature": "hot"}, 400, "temperature = 'hot'"),
         ("completions", {"prompt": "ab", "max_tokens": 0}, 400, "max_tokens = 0"),
+        ("completions", {"prompt": "ab", "stream": "false"}, 400, "stream = 'false'; expected a boolean"),
         ("chat/completions", {"messages": [{"role": "user"}]}, 400, "expected a role, and a content of text"),
         ("chat/completions", {"messages": []}, 400, "messages = []; expected a list of messages"),
         ("completions", {"prompt": "a" * (1 << 17)}, 413, "larger than"),
