@@ -42,6 +42,7 @@ INCEPTION_WIDTHS = (
 # The blocks before which GoogLeNet pools.
 INCEPTION_POOLS = (2, 7)
 TABULAR_WIDTHS = (64, 512, 512, 512, 8)
+BATCH_ROWS = 64
 # Widths of networks whose weights fit in a shared cache, and in memory only.
 BATCHED_WIDTHS = (2048, 4096)
 # Without the precision, OpenVINO rounds operands to bf16 where the processor supports it.
@@ -163,9 +164,10 @@ def mlp_throughput(clients: int, seconds: float) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder, "tabular_mlp.onnx")
         onnx.save(mlp_model(TABULAR_WIDTHS), path)
-        model = dlc.compile_model(path, input_shapes={"x": ("N:1..64", TABULAR_WIDTHS[0])}, streams=usable_cpus())
-        joined = dlc.batched(model, max_batch=64, max_delay_ms=0)
-        feed = {"x": RNG.standard_normal((1, TABULAR_WIDTHS[0])).astype(np.float32)}
+        model = dlc.compile_model(path, input_shapes={"x": (f"N:1..{BATCH_ROWS}", TABULAR_WIDTHS[0])}, streams=usable_cpus())
+        joined = dlc.batched(model, max_batch=BATCH_ROWS, max_delay_ms=0)
+        batch = {"x": RNG.standard_normal((BATCH_ROWS, TABULAR_WIDTHS[0])).astype(np.float32)}
+        feed = {"x": batch["x"][:1]}
         alone = dlc.compile_model(path, input_shapes={"x": (1, TABULAR_WIDTHS[0])}, num_threads=1)
         available = threading.Semaphore(usable_cpus())
 
@@ -179,6 +181,19 @@ def mlp_throughput(clients: int, seconds: float) -> None:
             "dlc, batched": lambda: joined.submit(feed).result(),
         }
         throughput(path, feed, runs, clients, seconds)
+        single, joint = (thread_microseconds(lambda m=m, x=x: m(x)) for m, x in ((alone, feed), (model, batch)))
+        print(f"  calls on one thread: 1 row {single:.1f} us, {BATCH_ROWS} rows {joint / BATCH_ROWS:.1f} us per row")
+
+
+def thread_microseconds(run: Callable[[], object]) -> float:
+    """Return the processor time of a call on this thread."""
+    times: list[float] = []
+    for _ in range(30):
+        start = time.thread_time()
+        for _ in range(20):
+            run()
+        times.append((time.thread_time() - start) / 20 * 1e6)
+    return statistics.median(times)
 
 
 def mlp_model(widths: Sequence[int]) -> onnx.ModelProto:
@@ -263,10 +278,15 @@ def inter_op_cases() -> dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ..
 def inter_op(threads: int, seconds: float) -> None:
     """Print the time of calls with and without sections, interleaved: the 10th percentile, when the other cores are free.
 
-    `sections` is the number of sections in the host program; without any, both programs are the same.
+    `sections` is the number of sections in the host program; without any, both programs are the same. The bound is the speedup
+    of a schedule in which no thread waits: `threads` times the time without sections, over the time on one thread.
     """
     for name, (function, arguments) in inter_op_cases().items():
-        models = {m: dlc.jit(function, inter_op=m, num_threads=threads).lower(*arguments).compile() for m in ("off", "auto")}
+        settings = {"off": ("off", threads), "auto": ("auto", threads), "one": ("off", 1)}
+        models = {
+            key: dlc.jit(function, inter_op=mode, num_threads=count).lower(*arguments).compile()
+            for key, (mode, count) in settings.items()
+        }
         times: dict[str, list[float]] = {mode: [] for mode in models}
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
@@ -276,10 +296,11 @@ def inter_op(threads: int, seconds: float) -> None:
                 for _ in range(5):
                     model(*arguments)
                 times[mode].append((time.perf_counter() - start) / 5)
-        off, auto = (float(np.percentile(times[mode], 10)) * 1e6 for mode in ("off", "auto"))
+        off, auto, one = (float(np.percentile(times[mode], 10)) * 1e6 for mode in settings)
         parallel = [i for i in models["auto"].artifact.host.instructions if isinstance(i, Parallel)]
         sections = sum(len(instruction.sections) for instruction in parallel)
-        print(f"  {name:28s} off {off:8.1f} us   auto {auto:8.1f} us   {off / auto:.2f} x   {sections} sections")
+        bound = f"bound {threads * off / one:.2f} x"
+        print(f"  {name:28s} off {off:8.1f} us   auto {auto:8.1f} us   {off / auto:.2f} x   {bound}   {sections} sections")
 
 
 def main() -> None:
