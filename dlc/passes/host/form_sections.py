@@ -53,6 +53,8 @@ class FormSectionsPass(TargetPass):
             for block in (main.body.block, *inner):
                 for sequence in _sequences(block):
                     self._form(block, sequence, buffers)
+        for launch in main.walk():
+            launch.attributes.pop(host.FLOPS, None)
 
     def _form(self, block: Block, sequence: Sequence[Operation], buffers: BufferClasses) -> None:
         launches = [op for op in sequence if isinstance(op, host.LaunchOp | memref.CopyOp)]

@@ -66,8 +66,7 @@ class PlanArenaPass(ModulePass):
             assert block is not None
             require_undisturbed_collectives(block)
         for launch in order.span:
-            for name in (host.FLOPS, host.NUM_OUTPUTS):
-                launch.attributes.pop(name, None)
+            launch.attributes.pop(host.NUM_OUTPUTS, None)
 
     def _offsets(
         self, order: OpOrder, buffers: Sequence[memref.AllocOp], ranges: Mapping[str, SizeRange]
