@@ -22,8 +22,6 @@ from __future__ import annotations
 
 from dlc.target import Target
 
-# The latency of an FMA in cycles, and the FMAs per cycle.
-_FMA_LATENCY, _FMAS_PER_CYCLE = 4, 2
 # Maximum panel width, in vectors.
 _MAX_PANEL_VECTORS = 4
 # On devices with work-groups: elements of a vector load and of a memory line; rows of at least this many elements are aligned
@@ -97,8 +95,9 @@ def _latency_slowdown(vectors: int, rows: int, target: Target) -> float:
     if target.vector_registers > 16 or rows == 0:
         return 1
 
-    def cycles(tile: int) -> float:
+    def multiply_adds(tile: int) -> int:
+        """Return the multiply-adds for which there is time, of vectors, in tiles of `tile` rows."""
         tiles = [tile] * (rows // tile) + [rows % tile] * (rows % tile > 0)
-        return sum(max(_FMA_LATENCY, n * vectors / _FMAS_PER_CYCLE) for n in tiles)
+        return sum(max(target.costs.independent_accumulators, n * vectors) for n in tiles)
 
-    return min(map(cycles, range(1, max_tile + 1))) / (rows * vectors / _FMAS_PER_CYCLE)
+    return min(map(multiply_adds, range(1, max_tile + 1))) / (rows * vectors)

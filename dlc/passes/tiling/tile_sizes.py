@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dlc.passes.tiling.loop_nests import SizedLoopNest
 
-# Elements of a vector load of a device.
-_VECTOR_LOAD_ELEMENTS = 4
+# Contiguous elements per load of a work-item of a device.
+VECTOR_LOAD_ELEMENTS = 4
+# Side of the square blocks that are transposed in registers, in elements.
+TRANSPOSE_TILE_ELEMENTS = 8
 
 
 def fitting_tile(nest: SizedLoopNest, d: int, max_size: int) -> int:
@@ -27,7 +29,7 @@ def balanced_tile(extent: int, limit: int) -> int:
 
 def vector_divisor_tile(extent: int, limit: int) -> int:
     """Return a tile like `divisor_tile`, preferably a multiple of the elements of a vector load."""
-    width = _VECTOR_LOAD_ELEMENTS
+    width = VECTOR_LOAD_ELEMENTS
     multiples = (tile for tile in range(limit - limit % width, limit // 2, -width) if extent % tile == 0)
     return next(multiples, divisor_tile(extent, limit))
 

@@ -12,10 +12,8 @@ from functools import cached_property
 from dlc.passes.tiling.attention.choose_fused_loops import MASKED_BLOCK_DIVISOR, FusedLoopChooser, max_tile_rows
 from dlc.passes.tiling.attention.fused_attention import FusedLoop
 from dlc.passes.tiling.loop_nests import NestOp
-from dlc.passes.tiling.tile_sizes import balanced_tile
+from dlc.passes.tiling.tile_sizes import TRANSPOSE_TILE_ELEMENTS, balanced_tile
 
-# Size of a block that is transposed in registers: contiguous elements × lanes.
-_TRANSPOSED_ELEMENTS, _TRANSPOSED_LANES = 8, 16
 # Minimum queries that share each read of keys and values from the L3 cache or memory.
 _MIN_QUERIES_PER_READ = 32
 
@@ -69,8 +67,8 @@ class TransposedFusedLoopChooser(FusedLoopChooser):
     def _fused_loops(self) -> Iterator[FusedLoop]:
         extents, head_dim, value_dim = self.nest.extents, self._head_dim, self.attention.value_dim
         transpose_steps = (
-            (head_dim, min(_TRANSPOSED_ELEMENTS, extents[head_dim])),
-            (self.row_dim, min(_TRANSPOSED_LANES, extents[self.row_dim])),
+            (head_dim, min(TRANSPOSE_TILE_ELEMENTS, extents[head_dim])),
+            (self.row_dim, min(2 * TRANSPOSE_TILE_ELEMENTS, extents[self.row_dim])),
         )
         copies = (
             FusedLoop(k, k + 1, transpose_steps) for k in range(self.attention.first) if head_dim in self.nest.ops[k].dims

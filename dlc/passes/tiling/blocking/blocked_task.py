@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 
+from dlc.arrays import ALIGNMENT_BYTES
 from dlc.ir import SSAValue
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.blocking.blocked_tiles import BlockedTiles
@@ -13,14 +14,13 @@ from dlc.passes.tiling.buffer_views import BufferView, copy, subview
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, TileSteps, nested_steps
 from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest, leading_reduction
 from dlc.passes.tiling.tile_body import LocalBuffer, TileBody
+from dlc.passes.tiling.tile_sizes import TRANSPOSE_TILE_ELEMENTS
 from dlc.passes.types import memref_of
 
 # A function that emits the loops over the register tiles of a macro tile, and yields a builder and ranges for each.
 RegisterTiles = Callable[[OpBuilder, Tile], TileSteps]
-# Contiguous elements per lane of a block that is transposed in registers.
-_TRANSPOSED_ELEMENTS = 8
 # Elements (f32) of a cache line, and maximum elements of a row per copy.
-_CACHE_LINE_ELEMENTS, _MAX_COPIED_ELEMENTS = 16, 64
+_CACHE_LINE_ELEMENTS, _MAX_COPIED_ELEMENTS = ALIGNMENT_BYTES // 4, 64
 # The range of an axis of panels that has a single one.
 _FIRST = IterationRange(0, 1)
 
@@ -181,7 +181,7 @@ class _PackedPanel:
             return min(self.widths[d], _MAX_COPIED_ELEMENTS)
         if d != self.transposed_dim:
             return 1
-        return _MAX_COPIED_ELEMENTS if self.is_row_layout else _TRANSPOSED_ELEMENTS
+        return _MAX_COPIED_ELEMENTS if self.is_row_layout else TRANSPOSE_TILE_ELEMENTS
 
     def view(self, builder: OpBuilder, tile: Tile) -> BufferView:
         """Return the view of the panel that a register tile reads, for all or some k iterations."""

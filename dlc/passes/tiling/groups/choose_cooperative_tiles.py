@@ -7,7 +7,8 @@ from math import prod
 
 from dlc.passes.tiling.affine_access import AffineAccess
 from dlc.passes.tiling.groups.cooperative_tiles import CooperativeTiles
-from dlc.passes.tiling.groups.group_rules import VECTOR_ELEMENTS, GroupRules
+from dlc.passes.tiling.groups.group_rules import GroupRules
+from dlc.passes.tiling.tile_sizes import VECTOR_LOAD_ELEMENTS
 
 # Adjacent work-items whose loads cover one memory line.
 _ITEMS_PER_MEMORY_LINE = 8
@@ -77,7 +78,7 @@ class CooperativeTileChooser(GroupRules):
         lane = next((d for d in shared_dims if largest_input.stride(d) == 1), None)
         # A work-item computes all rows that share the largest input if they are few.
         rows = [d for d in shared_dims if not largest_input.uses(d) and self.nest.extents[d] <= self.few_rows]
-        register = {} if lane is None else {lane: self.fitting(lane, VECTOR_ELEMENTS)}
+        register = {} if lane is None else {lane: self.fitting(lane, VECTOR_LOAD_ELEMENTS)}
         return lane, register | {d: self.fitting(d, self.nest.extents[d]) for d in rows}
 
     def needed_items(self, dims: Sequence[int], rows: int, lane: int | None) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from math import prod
 
-from dlc.passes.tiling.groups.group_rules import VECTOR_ELEMENTS, GroupRules
+from dlc.passes.tiling.groups.group_rules import GroupRules
 from dlc.passes.tiling.groups.group_tiles import GroupTiles
 from dlc.passes.tiling.loop_nests import lane_dim
+from dlc.passes.tiling.tile_sizes import VECTOR_LOAD_ELEMENTS
 
 # Candidate numbers of output rows per work-item that share the weights of a sliding window.
 _WINDOW_ROWS_PER_ITEM = (4, 2)
@@ -32,13 +33,13 @@ class GroupTileChooser(GroupRules):
         lane = lane_dim(nest, nest.ops[-1])
         register: dict[int, int] = {}
         if lane in shared_dims:
-            register[lane] = self.fitting(lane, VECTOR_ELEMENTS)
+            register[lane] = self.fitting(lane, VECTOR_LOAD_ELEMENTS)
             shared_dims.sort(key=lambda d: d != lane)
         transposed_dims = [d for op in nest.ops for a in op.inputs for d in shared_dims if d != lane and a.stride(d) == 1]
         max_group_items = self.max_group_items(prod(self.steps(d, register.get(d, 1)) for d in shared_dims))
         if lane in shared_dims and transposed_dims:
             transposed_dim = transposed_dims[0]
-            register[transposed_dim] = self.fitting(transposed_dim, VECTOR_ELEMENTS)
+            register[transposed_dim] = self.fitting(transposed_dim, VECTOR_LOAD_ELEMENTS)
             lane_items = self.assign_items([lane], register, max(1, int(max_group_items**0.5)))
             shared_dims.remove(lane)
             shared_dims.sort(key=lambda d: d != transposed_dim)

@@ -7,10 +7,10 @@ from itertools import product
 from math import inf, prod
 
 from dlc.passes.tiling.groups.contraction_cost import cost_of_contraction
-from dlc.passes.tiling.groups.group_rules import VECTOR_ELEMENTS, GroupRules
+from dlc.passes.tiling.groups.group_rules import GroupRules
 from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles
 from dlc.passes.tiling.loop_nests import NestOp, lane_dim, promoted_contraction
-from dlc.passes.tiling.tile_sizes import divisor_tile, vector_divisor_tile
+from dlc.passes.tiling.tile_sizes import VECTOR_LOAD_ELEMENTS, divisor_tile, vector_divisor_tile
 
 # Candidate register tiles of a contraction (rows, columns), and candidate numbers of work-items along both.
 _REGISTER_TILES = ((8, 8), (8, 4), (4, 8), (4, 4), (2, 4), (1, 4))
@@ -51,7 +51,7 @@ class PromotedTileChooser(GroupRules):
             if down * across > self.groups.items:
                 continue
             # A work-item has several tiles of a few adjacent columns, interleaved with those of the other work-items.
-            columns = min(VECTOR_ELEMENTS, nest.extents[lane])
+            columns = min(VECTOR_LOAD_ELEMENTS, nest.extents[lane])
             tile = {lane: (columns, max(1, min(width, nest.extents[lane]) // columns))}
             if blocked:
                 tile[blocked[0]] = choose_tile(nest.extents[blocked[0]], height), 1
@@ -74,6 +74,6 @@ class PromotedTileChooser(GroupRules):
         """Return the bytes of local memory of the promoted operands, with an allowance for padding."""
         total = 0
         for k, a in nest_op.input_accesses.items():
-            elements = prod(plan.group_tile(d) for d in plan.order if a.uses(d)) + VECTOR_ELEMENTS
+            elements = prod(plan.group_tile(d) for d in plan.order if a.uses(d)) + VECTOR_LOAD_ELEMENTS
             total += plan.chunk_size * elements * nest_op.element_bytes(k)
         return total

@@ -13,11 +13,8 @@ from typing import TypeVar
 
 from dlc.passes.tiling.groups.group_tiles import GroupTiles
 from dlc.passes.tiling.loop_nests import SizedLoopNest
-from dlc.passes.tiling.tile_sizes import fitting_tile
+from dlc.passes.tiling.tile_sizes import VECTOR_LOAD_ELEMENTS, fitting_tile
 from dlc.target import Target, WorkGroups
-
-# Contiguous elements per load of a work-item.
-VECTOR_ELEMENTS = 4
 
 _GroupTiles = TypeVar("_GroupTiles", bound=GroupTiles)
 
@@ -86,5 +83,5 @@ class GroupRules:
                     continue
                 is_contiguous = any(a.stride(d) == 1 for a in (*nest_op.inputs, nest_op.output))
                 is_single = not is_contiguous or (is_cooperative and d in self.nest.dynamic_dims)
-                chunks[d] = max(chunks.get(d, 1), 1 if is_single else min(self.nest.extents[d], VECTOR_ELEMENTS))
+                chunks[d] = max(chunks.get(d, 1), 1 if is_single else min(self.nest.extents[d], VECTOR_LOAD_ELEMENTS))
         return chunks

@@ -12,10 +12,8 @@ from math import prod
 from dlc.passes.tiling.loop_nests import NestOp, lane_dim, leading_reduction
 from dlc.passes.tiling.tasks.task_tiles import TaskTiles
 from dlc.passes.tiling.tasks.tile_rules import MAX_DYNAMIC_TILE_ROWS, TileRules
-from dlc.passes.tiling.tile_sizes import divisor_tile
+from dlc.passes.tiling.tile_sizes import TRANSPOSE_TILE_ELEMENTS, divisor_tile
 
-# Side of the square blocks that are transposed in registers, in elements.
-_TRANSPOSE_TILE_ELEMENTS = 8
 # Split up to this many row tiles evenly when the row count is dynamic.
 _MAX_BALANCED_TILES = 3
 
@@ -97,11 +95,11 @@ class TaskTileChooser(TileRules):
         if (
             (has_reductions and leading_reduction(self.nest) is None)
             or len(contiguous_dims) != 1
-            or min(extents[lane], extents[d := min(contiguous_dims)]) < _TRANSPOSE_TILE_ELEMENTS
+            or min(extents[lane], extents[d := min(contiguous_dims)]) < TRANSPOSE_TILE_ELEMENTS
         ):
             return {}
-        columns = self.lanes(nest_ops[-1]) if has_reductions else 2 * _TRANSPOSE_TILE_ELEMENTS
-        return {lane: self.fitting(lane, columns), d: self.fitting(d, _TRANSPOSE_TILE_ELEMENTS)}
+        columns = self.lanes(nest_ops[-1]) if has_reductions else 2 * TRANSPOSE_TILE_ELEMENTS
+        return {lane: self.fitting(lane, columns), d: self.fitting(d, TRANSPOSE_TILE_ELEMENTS)}
 
     def vectorizes_reduction(self, lane: int | None) -> bool:
         """Return whether to vectorize the last reduction instead of `lane`, because its operands are strided along `lane`."""
@@ -113,7 +111,7 @@ class TaskTileChooser(TileRules):
         contiguous_reductions = [
             d for d in nest_op.reductions if any(a.stride(d) == 1 for a in nest_op.inputs) and self.nest.can_split(d)
         ]
-        return any(self.nest.extents[d] >= max(self.lanes(nest_op), _TRANSPOSE_TILE_ELEMENTS) for d in contiguous_reductions)
+        return any(self.nest.extents[d] >= max(self.lanes(nest_op), TRANSPOSE_TILE_ELEMENTS) for d in contiguous_reductions)
 
     def add_rows(self, register: dict[int, int], shared_dims: list[int]) -> None:
         """Add rows to the register tile until it has about as many vectors as the target prefers."""
