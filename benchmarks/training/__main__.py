@@ -1,8 +1,9 @@
 """Benchmark training steps: PYTHONPATH=benchmarks python -m training [MODEL …] [--seconds S] [--with NAMES] [--threads N].
 
 A step is forward, backward and AdamW in float32. Prints the median (and fastest) milliseconds of interleaved steps, on as many
-processors as threads, and the seconds of the first step, which includes compilation. The losses of all runtimes must agree at
-each step. torch.compile is included if there is a C++ compiler.
+processors as threads, and the seconds of the first step, which includes compilation. On one thread, times are processor time,
+which excludes other load. The losses of all runtimes must agree at each step. torch.compile is included if there is a C++
+compiler.
 """
 
 from __future__ import annotations
@@ -88,9 +89,9 @@ def main() -> None:
         for losses in (first_losses, second_losses):
             if not agree([*losses.values()], min(first_losses.values())):
                 print(f"{model}: losses differ: {losses}", file=sys.stderr)
-        times = measure_interleaved(
-            {name: run for name, (_, _, run) in first_steps.items()}, arguments.seconds, arguments.threads
-        )
+        clock = time.process_time if arguments.threads == 1 else time.perf_counter
+        steps_by_runtime = {name: run for name, (_, _, run) in first_steps.items()}
+        times = measure_interleaved(steps_by_runtime, arguments.seconds, arguments.threads, clock)
         steps = {name: f"{1e3 * t.median:.2f} ({1e3 * t.fastest:.2f})" for name, t in times.items()}
         table.add_row(
             model,
