@@ -95,7 +95,7 @@ def _differentiable(pipelined: _Pipeline) -> Callable[..., Any]:
     function = custom_vjp(lambda *arguments: value_and_gradients(*arguments)[0])
 
     def backward(gradients: tuple[Any, Any, Any], cotangent: Any) -> tuple[Any, ...]:
-        return *(tree.map(lambda g: g * cotangent, gradient) for gradient in gradients), None
+        return *(_scaled(gradient, cotangent) for gradient in gradients), None
 
     function.defvjp(value_and_gradients, backward)
     return function
@@ -129,19 +129,17 @@ class _Pipeline:
             "h": zero, "cotangent": zero, "saved": dnp.zeros((slots, *zero.shape), x.dtype), "loss": np.zeros((), x.dtype),
             "gradients": tree.map(dnp.zeros_like, (layers, head)), "x": dnp.zeros_like(xs),
         }  # fmt: skip
-        ticks = np.arange(self.count + 2 * (self.stages - 1))
-        state, _ = lax.scan(
-            lambda state, t: (self.tick(state, t, layers, head, xs, targets), None), lax.pvary(state, all_axes), ticks
-        )
-        shares = self.mesh.shard_count(self.batch_axes)
-        mean = lambda value: tree.map(lambda g: g / (self.count * shares), value)  # noqa: E731
-        over_batches = (lambda value: lax.psum(value, self.batch_axes)) if self.batch_axes else (lambda value: value)
+
+        def tick(state: Any, t: Any) -> tuple[Any, None]:
+            return self.tick(state, t, layers, head, xs, targets), None
+
+        state, _ = lax.scan(tick, lax.pvary(state, all_axes), np.arange(self.count + 2 * (self.stages - 1)))
         layer_gradients, head_gradients = state["gradients"]
-        return mean(lax.psum(state["loss"], all_axes)), (
-            mean(over_batches(layer_gradients)),
-            mean(lax.psum(head_gradients, all_axes)),
-            mean(lax.psum(state["x"], self.axis)).reshape(x.shape),
-        )
+        if self.batch_axes:
+            layer_gradients = lax.psum(layer_gradients, self.batch_axes)
+        sums = layer_gradients, lax.psum(head_gradients, all_axes), lax.psum(state["x"], self.axis).reshape(x.shape)
+        share = 1 / (self.count * self.mesh.shard_count(self.batch_axes))
+        return _scaled(lax.psum(state["loss"], all_axes), share), _scaled(sums, share)
 
     def tick(self, state: Any, t: Any, layers: Any, head: Any, xs: Any, targets: Any) -> Any:
         """Compute one forward and one backward pass, and exchange their results; passes of no micro-batch are discarded."""
@@ -156,10 +154,13 @@ class _Pipeline:
             y = _apply_layers(self.layer, layers, h)
             return y, self.loss(head, y, own_targets)
 
+        def masked(gradient: Any) -> Any:
+            return dnp.where(is_backward, gradient, 0)
+
         (_, loss), pull = vjp(local, layers, head, saved[backward % len(saved)])
         # The last stage begins the backward pass with its loss.
         cotangent = dnp.where(is_last, 0, state["cotangent"]), dnp.where(is_last, 1, 0).astype(loss.dtype)
-        *gradients, cotangent = tree.map(lambda g: dnp.where(is_backward, g, 0), pull(cotangent))
+        *gradients, cotangent = tree.map(masked, pull(cotangent))
         ring = [(k, (k + 1) % self.stages) for k in range(self.stages)]
         return {
             "h": lax.ppermute(_apply_layers(self.layer, layers, h), self.axis, ring),
@@ -173,5 +174,12 @@ class _Pipeline:
 
 def _with_entry(entries: Any, index: Any, entry: Any) -> Any:
     """Return the entries along axis 0 with one of them replaced; none if the index is out of bounds."""
-    positions = np.arange(entries.shape[0]).reshape(-1, *(1 for _ in entry.shape))
+    positions = dnp.reshape(dnp.arange(entries.shape[0]), (-1, *[1] * entry.ndim))
     return dnp.where(positions == index, entry, entries)
+
+
+def _scaled(arrays: Any, factor: Any) -> Any:
+    def scale(x: Any) -> Any:
+        return x * factor
+
+    return tree.map(scale, arrays)

@@ -145,7 +145,7 @@ class LaunchOp(IRDLOperation):
         return self.callee.string_value()
 
 
-# Attributes of launches until `form-sections`: the FLOPs of contractions, and the number of outputs (the last arguments).
+# Attributes of launches: the FLOPs of contractions, until `form-sections`, and the number of outputs (the last arguments).
 FLOPS, NUM_OUTPUTS = "flops", "outputs"
 # The attribute of launches in a `host.parallel`: the index of their section.
 SECTION = "section"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import shape_of
@@ -37,9 +38,9 @@ def annotated(x: Any, spec: PartialSpec | None) -> Any:
     if spec is None:
         return x
     if isinstance(x, np.ndarray) and trace is not None and mesh is not None:
-        x = trace.constant(x)
+        x = trace.constant(cast("NDArray[Any]", x))
     if not isinstance(x, Tracer):
-        return x
+        return cast(Any, x)
     shape = shape_of(x.value)
     with errors_at_user_line():
         if len(spec) > len(shape):

@@ -46,8 +46,8 @@ class _ModuleParser(Tokens):
             self.skip_location() if self.sees("loc") else self.attribute()
         if self.next.kind == "string":
             module = self.operation()
-            functions = [op for region in module.regions for op in region.ops if op.name != _MESH]
-            return {op.attributes["sym_name"]: _function_of(op) for op in functions}
+            ops = [op for region in module.regions for op in region.ops if op.name != _MESH]
+            return {op.attributes["sym_name"]: _function_of(op) for op in ops}
         end = ""
         if self.accept("module") or self.accept("builtin.module"):
             if self.next.kind == "symbol":
@@ -404,6 +404,7 @@ def _function_of(op: Op) -> FunctionSyntax:
     _, results = op.attributes["function_type"]
     attributes: list[dict[str, Any]] = op.attributes.get("res_attrs") or [{}] * len(results)
     region = op.regions[0]
-    named = zip(region.arguments, op.attributes.get("arg_attrs") or [{}] * len(region.arguments), strict=True)
+    argument_attributes: list[dict[str, Any]] = op.attributes.get("arg_attrs") or [{}] * len(region.arguments)
+    named = zip(region.arguments, argument_attributes, strict=True)
     region = replace(region, arguments=tuple(replace(argument, attributes=own) for argument, own in named))
     return FunctionSyntax(op.attributes["sym_name"], region, tuple(results), tuple(attributes))

@@ -100,6 +100,11 @@ def aliases(op: Operation, operand: int) -> list[SSAValue]:
             return []
 
 
+def accessed_buffers(op: Operation) -> Sequence[SSAValue]:
+    """Return the buffers that one op reads or writes."""
+    return op.operands
+
+
 def written_buffers(op: Operation) -> Sequence[SSAValue]:
     """Return the buffers that one op writes; without knowledge, all that it accesses."""
     match op:

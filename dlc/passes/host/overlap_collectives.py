@@ -14,7 +14,7 @@ from dlc.dialects.dl.distributed.collectives import NONBLOCKING
 from dlc.dialects.dl.programs.program import DONOR
 from dlc.dialects.entry import entry_of
 from dlc.ir import Block, Context, ModuleOp, ModulePass, Operation, SSAValue, StringAttr, func, memref
-from dlc.passes.host.lifetimes import aliases, written_buffers
+from dlc.passes.host.lifetimes import accessed_buffers, aliases, written_buffers
 
 _BUFFER_OPS = memref.AllocOp | host.BufferOp | host.WeightOp | host.ViewOp | memref.ReinterpretCastOp
 # Ops that run while collectives are pending: they cannot fail, and exchange no data.
@@ -78,7 +78,7 @@ class _Buffers:
         if op not in self._accesses:
             ops = list(op.walk())
             accessed, written = (
-                {self._of(v) for o in ops for v in values(o)} for values in (lambda o: o.operands, written_buffers)
+                {self._of(v) for o in ops for v in values(o)} for values in (accessed_buffers, written_buffers)
             )
             self._accesses[op] = accessed, written
         return self._accesses[op]

@@ -15,7 +15,7 @@ from dlc.dialects.entry import buffer_bytes, entry_of
 from dlc.errors import CompileError
 from dlc.ir import Block, Context, IntegerAttr, ModuleOp, ModulePass, Operation, SSAValue, erase_op, i64, memref
 from dlc.passes.host.arena import Lifetime, assign_offsets, assign_slots
-from dlc.passes.host.lifetimes import OpOrder, written_buffers
+from dlc.passes.host.lifetimes import OpOrder, accessed_buffers, written_buffers
 from dlc.shapes.dims import Dim
 from dlc.shapes.ranges import SizeRange
 
@@ -127,18 +127,18 @@ def require_undisturbed_collectives(block: Block) -> None:
     """
     pending: dict[int, tuple[list[_Span], list[_Span]]] = {}
     for op in block.ops:
-        request = json.loads(op.settings.data).get("request") if isinstance(op, host.ComputeOp) else None
+        request: int = json.loads(op.settings.data).get("request", -1) if isinstance(op, host.ComputeOp) else -1
         if isinstance(op, host.ComputeOp) and op.function.data == "wait":
             del pending[request]
         if isinstance(op, _MEMORY_OPS):
             continue
         accessed, written = (
             [_span(_root(value)) for inner in op.walk() for value in values(inner)]
-            for values in (lambda o: o.operands, written_buffers)
+            for values in (accessed_buffers, written_buffers)
         )
         if any(_conflict(accessed, written, *spans) for spans in pending.values()):
             raise CompileError(f"{op.location}: {op.name} accesses the memory of a collective that has started")
-        if isinstance(op, host.ComputeOp) and op.function.data in NONBLOCKING and request is not None:
+        if isinstance(op, host.ComputeOp) and op.function.data in NONBLOCKING and request >= 0:
             pending[request] = accessed, written
     if pending:
         raise CompileError(f"{len(pending)} collectives without a wait")

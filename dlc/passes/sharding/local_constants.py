@@ -28,8 +28,12 @@ def sliced_constants(module: ModuleOp) -> list[dl.GatherOp]:
     def depends_on_constants_only(value: SSAValue) -> bool:
         if value not in is_constant:
             op = value.owner
-            is_pure = isinstance(op, DlOp) and not isinstance(op, DataDependent) and not op.regions
-            is_constant[value] = is_pure and all(map(depends_on_constants_only, op.operands))
+            is_constant[value] = (
+                isinstance(op, DlOp)
+                and not isinstance(op, DataDependent)
+                and not op.regions
+                and all(map(depends_on_constants_only, op.operands))
+            )
         return is_constant[value]
 
     slices = (op for op in walk_ops(module, dl.GatherOp) if isinstance(op.indices.owner, dl.AxisIndexOp))
