@@ -14,10 +14,15 @@ from dlc.shapes.shape_specs import ShapeSpecs, TensorShape, tensor_shape
 
 
 def apply_input_shapes(infos: Sequence[TensorInfo], input_shapes: ShapeSpecs) -> tuple[TensorInfo, ...]:
-    """Return the inputs of a model with the specified shapes.
+    """Return the inputs of a model with the specified shapes. Raises what `specified_sizes` raises."""
+    bindings = specified_sizes(infos, input_shapes)
+    return tuple(TensorInfo(i.name, tuple(dims.substitute(s, bindings) for s in i.shape), i.dtype) for i in infos)
 
-    A symbol that is bound by the shape of one input is replaced in all of them. Raises ShapeError for shapes that contradict
-    the model or one another.
+
+def specified_sizes(infos: Sequence[TensorInfo], input_shapes: ShapeSpecs) -> dict[str, Size]:
+    """Return the sizes of the symbols of a model for the specified shapes of inputs.
+
+    Raises ShapeError for shapes that contradict the model or one another.
     """
     shapes = {name: tensor_shape(name, shape) for name, shape in input_shapes.items()}
     bindings = _bindings_by_name(infos, {name: shape for name, shape in shapes.items() if name not in {i.name for i in infos}})
@@ -30,7 +35,7 @@ def apply_input_shapes(infos: Sequence[TensorInfo], input_shapes: ShapeSpecs) ->
         for size, requested in zip(info.shape, shape, strict=True):
             if dims.substitute(size, bindings) != dims.substitute(requested, bindings):
                 raise ShapeError(f"input '{info.name}': expected size {size}, got {requested}")
-    return tuple(TensorInfo(i.name, tuple(dims.substitute(s, bindings) for s in i.shape), i.dtype) for i in infos)
+    return bindings
 
 
 def _bindings_by_name(infos: Sequence[TensorInfo], specified: Mapping[str, TensorShape]) -> dict[str, Size]:

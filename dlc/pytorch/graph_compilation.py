@@ -13,6 +13,7 @@ from dlc.backends.base import Backend
 from dlc.compiler import Program, compile, specializer_for
 from dlc.errors import ShapeError
 from dlc.frontend.function_tracing import SymbolicSize, trace
+from dlc.frontend.input_shapes import specified_sizes
 from dlc.frontend.pytree import flatten
 from dlc.instrument.report import Progress
 from dlc.options import Options
@@ -21,10 +22,9 @@ from dlc.pytorch.interpreter import draws_random_numbers, interpret, raise_unsup
 from dlc.runtime.models.model import Model
 from dlc.runtime.models.specializations import Specialization
 from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
-from dlc.shapes.dims import Dim, Size, UndecidableError, is_static, is_symbol, substitute
+from dlc.shapes.dims import Dim, Size, UndecidableError, is_static, substitute
 from dlc.shapes.input_sizes import bind_sizes
-from dlc.shapes.parsing import parse_size
-from dlc.shapes.shape_specs import ShapeSpecs, split_ranges, tensor_shape
+from dlc.shapes.shape_specs import ShapeSpecs, split_ranges
 
 # The additional last input of a program that draws random numbers.
 SEED = TensorInfo("seed", (), np.dtype(np.int64))
@@ -105,17 +105,7 @@ def with_requested_shapes(graph: FxGraph, shapes: ShapeSpecs) -> FxGraph:
     Raises ShapeError for an unknown input, and for a size that contradicts the graph.
     """
     plain_shapes, ranges = split_ranges(shapes)
-    infos, sizes = {info.name: info for info in graph.inputs}, dict[str, Size]()
-    symbols = {str(s) for info in graph.inputs for s in info.shape if is_symbol(s)}
-    for name, shape in ((name, tensor_shape(name, shape)) for name, shape in plain_shapes.items()):
-        if name not in infos and (name not in symbols or len(shape) != 1):
-            raise ShapeError(f"input_shapes: no input is named {name!r}; the inputs are {', '.join(map(str, graph.inputs))}")
-        current = infos[name].shape if name in infos else (Dim.symbol(name),)
-        requested_sizes = [parse_size(entry) if isinstance(entry, str) else entry for entry in shape]
-        pairs = [(size, entry) for size, entry in zip(current, requested_sizes, strict=False) if entry is not None]
-        sizes |= {str(size): entry for size, entry in pairs if is_symbol(size)}
-        if len(shape) != len(current) or any(substitute(size, sizes) != entry for size, entry in pairs):
-            raise ShapeError(f"input_shapes: {infos.get(name, name)}: {list(shape)} contradicts it")
+    sizes = specified_sizes(graph.inputs, plain_shapes)
     return substitute_sizes(replace(graph, ranges={**graph.ranges, **ranges}), sizes)
 
 
