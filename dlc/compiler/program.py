@@ -22,7 +22,7 @@ from dlc.dialects.dl.programs.binding import bind_dims
 from dlc.dialects.dl.programs.size_ranges import guards_of, representative, set_guards, set_size_ranges, size_ranges
 from dlc.dialects.entry import entry_of, inputs_of, outputs_of, sizes_of
 from dlc.dialects.registry import make_context
-from dlc.errors import DlcError, ModelError, ShapeError
+from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.graph import ModelFile, ModelSource
 from dlc.frontend.size_guards import SizeGuards, deciding_sizes
@@ -264,16 +264,19 @@ def _dumped_program(
         raise ShapeError(f"{path}: a dumped module has its constants; set values when the model is exported or imported")
     try:
         text = path.read_text("utf-8")
-        if is_stablehlo(text):
-            model = read_module(text, str(path))
-            return _with_shapes(Program(model.module, model.weights, path.stem), path, input_shapes)
+    except UnicodeDecodeError as error:
+        raise ModelError(f"{path} is not valid IR: it is a binary file") from error
+    if is_stablehlo(text):
+        model = read_module(text, str(path))
+        return _with_shapes(Program(model.module, model.weights, path.stem), path, input_shapes)
+    try:
         module = parse_module(make_context(), text, str(path))
         verify(module)
         entry_of(module)
     except (ParseError, VerifyException) as error:
         raise ModelError(f"{path} is not valid IR: {str(error).strip()}") from error
-    except UnicodeDecodeError as error:
-        raise ModelError(f"{path} is not valid IR: it is a binary file") from error
+    except UnsupportedError as error:
+        raise ModelError(f"{path}: {error}") from error
     remaining = module.attributes.pop(NEXT, None)
     weights = path.parent / WEIGHTS
     store = WeightStore.load(weights) if weights.is_dir() else WeightStore()
