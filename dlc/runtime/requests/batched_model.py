@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
-from dlc.errors import ArgumentError, ShapeError, UnsupportedError
+from dlc.errors import ArgumentError, DeviceError, ShapeError, UnsupportedError
 from dlc.runtime.models.model import Model, as_result
 from dlc.runtime.requests.deadlines import Deadlines, require_schedule
 from dlc.runtime.requests.executor import deadline_error, late_future, refuse_to_wait
@@ -193,24 +193,36 @@ class BatchedModel(Submittable):
         except BaseException as error:
             self._fail(request, error)
             return
-        key = tuple([array.shape[1:] for array in request.arrays])
-        with self._lock:
-            if request.future is None or request.future.done():
-                return
-            group = request.group = self._groups.setdefault(key, _Group(key))
-            group.waiting.append(request)
-            group.rows += request.rows
-            if request.deadline is not None:
-                self._deadlines.add(request.deadline, request, _is_waiting)
-            # A submitted call that has not started includes this request, unless its batch is full.
-            is_full = group.rows >= self.max_batch * (group.calls + 1)
-            starts = is_full or not (self._max_delay or group.calls)
-            if starts:
-                group.calls += 1
-            elif self._max_delay:
-                self._delays.add(self._threading.clock() + self._max_delay, request, _is_waiting)
+        try:
+            with self._lock:
+                if request.future is None or request.future.done():
+                    return
+                group, starts = self._admit(request)
+        except DeviceError as error:
+            self._fail(request, error)
+            return
         if starts:
             self._start(group, request.priority)
+
+    def _admit(self, request: _BatchedRequest) -> tuple[_Group, bool]:
+        """Add a request to its group; return the group, and whether to start a call; called under the lock.
+
+        Raises DeviceError, before the request is added, if the system cannot start a thread that watches times.
+        """
+        key = tuple([array.shape[1:] for array in request.arrays])
+        group = self._groups.get(key) or _Group(key)
+        # A submitted call that has not started includes this request, unless its batch is full.
+        is_full = group.rows + request.rows >= self.max_batch * (group.calls + 1)
+        starts = is_full or not (self._max_delay or group.calls)
+        if self._max_delay and not starts:
+            self._delays.add(self._threading.clock() + self._max_delay, request, _is_waiting)
+        if request.deadline is not None:
+            self._deadlines.add(request.deadline, request, _is_waiting)
+        self._groups[key] = request.group = group
+        group.waiting.append(request)
+        group.rows += request.rows
+        group.calls += starts
+        return group, starts
 
     def _start(self, group: _Group, priority: int) -> None:
         self._calls.submit(group, priority=priority)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any
 
@@ -13,9 +14,12 @@ from numpy.typing import NDArray
 
 import dlc
 from dlc.arrays import TensorInfo
-from dlc.errors import ArgumentError, DeadlineError, DlcError, ShapeError, UnsupportedError
+from dlc.errors import ArgumentError, DeadlineError, DeviceError, DlcError, ShapeError, UnsupportedError
 from dlc.runtime.models.model import Model
+from dlc.runtime.requests.executor import Executor
 from dlc.runtime.requests.future import Future
+from dlc.runtime.requests.request_queue import RequestQueue
+from dlc.runtime.requests.threading_primitives import Threading
 from dlc.shapes.dims import Dim
 from tests.project.documented import network
 
@@ -115,6 +119,24 @@ def test_pending_requests_are_bounded() -> None:
     assert all(future.cancel() for future in waiting)
     waiting = [model.submit(rows(1)) for _ in range(2)]
     assert all(future.cancel() for future in waiting)
+
+
+@pytest.mark.parametrize("settings", [{"max_delay_ms": 100}, {"max_delay_ms": 0}])
+def test_a_system_without_threads_that_watch_times(settings: dict[str, float]) -> None:
+    def refuse(main: Callable[[], None], name: str) -> None:
+        if name == "dlc-deadlines":
+            raise RuntimeError("can't start new thread")
+        threading.Thread(target=main, daemon=True).start()
+
+    recorded = Recorded()
+    executor = Executor(lambda: 1, Threading(start_thread=refuse))
+    recorded.model.__dict__["requests"] = RequestQueue(recorded.model, executor=executor)
+    model = dlc.batched(recorded.model, max_batch=8, max_pending=1, **settings)
+    for _ in range(2):
+        with pytest.raises(DeviceError, match="cannot start a thread that watches deadlines"):
+            model.submit(rows(1), deadline=60).result(60)
+    assert model.num_pending == 0 and not model._groups
+    assert model.submit(rows(8)).result(60)["y"].shape == (8, 3)
 
 
 def test_futures_are_inputs() -> None:
