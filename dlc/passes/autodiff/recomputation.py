@@ -6,11 +6,11 @@ import math
 from collections.abc import Collection, Sequence
 
 from dlc.dialects import dl
-from dlc.dialects.dl.arithmetic.pointwise import FloatFunction
 from dlc.dialects.dl.interfaces import Contraction, DataMovement, Elementwise, Reduction
 from dlc.ir import Operation, SSAValue
 from dlc.passes.autodiff.minimum_cut import MinimumCut
 from dlc.passes.autodiff.shapes import itemsize, num_bytes, static_size
+from dlc.passes.elementwise_costs import elementwise_cost
 from dlc.shapes.dims import Size
 
 # Note [Recomputation by a minimum cut]
@@ -28,10 +28,6 @@ from dlc.shapes.dims import Size
 
 # A value costs at least as much as a vector of this size: each scalar needs an instruction.
 _VECTOR_BYTES = 64
-# Divisions and roots take 5 to 10 cycles per vector, other functions 15 to 30 instructions.
-_DIVISION_COST, _FUNCTION_COST = 8.0, 20.0
-_DIVISIONS = (dl.DivOp, dl.ReciprocalOp, dl.SqrtOp, dl.RsqrtOp, dl.ModOp, dl.FloordivOp)
-_FUNCTIONS = (FloatFunction, dl.PowOp, dl.Atan2Op)
 # Write and read a saved byte: in a cache a store and a load, in memory 12 bytes of traffic for 4, at 10 to 15
 # GB/s per core (Zen 5: 3 to 5 cycles, in which 32 to 64 elements of f32 are added).
 _CACHED_COST, _MEMORY_COST = 3.0, 32.0
@@ -90,8 +86,7 @@ def _computing_cost(op: Operation) -> float:
         case Reduction():
             return _vector_bytes(op.operands[0])
         case Elementwise():
-            weight = _DIVISION_COST if isinstance(op, _DIVISIONS) else _FUNCTION_COST if isinstance(op, _FUNCTIONS) else 1.0
-            return weight * _vector_bytes(op.results[0])
+            return elementwise_cost(op) * _vector_bytes(op.results[0])
         case DataMovement() | dl.ReshapeOp() | dl.ConcatOp() | dl.PadOp():
             return _vector_bytes(op.results[0])
         case _:

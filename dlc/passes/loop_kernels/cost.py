@@ -10,6 +10,7 @@ from dlc.dialects.dl.interfaces import Contraction, DataMovement, ScatterLike
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.programs.control import ScanOp, WhileOp
 from dlc.ir import Block, Operation
+from dlc.passes.elementwise_costs import elementwise_cost
 from dlc.passes.loop_kernels.elements import NotLowerableError, static_shape
 from dlc.passes.loop_kernels.lanes import Lanes
 
@@ -17,7 +18,7 @@ from dlc.passes.loop_kernels.lanes import Lanes
 _LAUNCH_NS, _SCALAR_OP_NS = 30.0, 0.3
 # Ops of a body that typically become one kernel.
 _OPS_PER_LAUNCH = 4
-# Maximum scalar ops of a step of one lane.
+# Maximum scalar ops of a step of one lane. More take long to compile, and their values do not stay in registers.
 _MAX_LANE_OPS = 1000
 # Maximum scalar ops of an unrolled body, which bounds the time to compile it.
 _MAX_SCALAR_OPS = 20_000
@@ -33,7 +34,7 @@ def scalar_ops(op: Operation) -> int:
         case ScatterLike():
             return prod(static_shape(op.operands[2]))
         case DlOp():
-            return max((prod(static_shape(v)) for v in op.results), default=0)
+            return int(elementwise_cost(op)) * max((prod(static_shape(v)) for v in op.results), default=0)
         case _:
             return sum(scalar_ops(inner) for region in op.regions for inner in region.block.ops)
 

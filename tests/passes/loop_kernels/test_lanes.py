@@ -104,6 +104,18 @@ def test_a_shared_counter_does_not_narrow_vectors() -> None:
     assert {t.get_shape() for t in types} == {(resolve("cpu").lanes(4),)}
 
 
+@pytest.mark.parametrize(
+    ("step", "expected"), [(lambda x: x * 0.5 + 1, "dl.loops"), (dnp.tanh, "dl.while")], ids=["add", "tanh"]
+)
+def test_lanes_with_much_work_are_separate_kernels(step: Callable[[Any], Any], expected: str) -> None:
+    """A function counts as the instructions that compute it: a kernel of many of them takes seconds to compile."""
+
+    def run(x: Any, steps: Any) -> Any:
+        return lax.while_loop(lambda s: s[1] < steps, lambda s: (step(s[0]), s[1] + 1), (x, np.int64(0)))[0]
+
+    assert loop_ops(program(run, floats(64, 64), np.int64(9))) == [expected]
+
+
 def test_loops_that_combine_lanes_have_none() -> None:
     """A mean over the states couples all elements."""
 
