@@ -13,7 +13,6 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import shape_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type
 from dlc.errors import DTypeError, ShapeError
-from dlc.frontend.identifiers import identifier
 from dlc.frontend.pytree import Tree, flatten, is_array_like, unflatten
 from dlc.frontend.trace import Trace, Tracer, current_trace, errors_at_user_line, is_python_scalar, with_user_line
 from dlc.ir import ArrayAttr
@@ -28,6 +27,7 @@ from dlc.runtime.python_ops.native_functions import (
     find_function,
 )
 from dlc.shapes.dims import Dim, Size
+from dlc.shapes.parsing import identifier
 from dlc.shapes.traced_dims import TracedDim, untraced
 
 __all__ = ["call", "pure_callback"]

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from dlc.arrays import TensorInfo
 from dlc.cli.shape_options import Shapes
 from dlc.errors import UnsupportedError
-from dlc.frontend.identifiers import identifier
 from dlc.runtime.models.model import Model
 from dlc.runtime.models.specialized_model import SpecializedModel
 from dlc.shapes.dims import Dim, is_static
+from dlc.shapes.parsing import identifier
 from dlc.value_types import OBJECT_DTYPE, TensorValueType, value_info, value_type_of
 
 Values: TypeAlias = "Mapping[str, NDArray[Any]]"

@@ -37,7 +37,6 @@ from dlc.instrument.report import ProgressEvent
 from dlc.model_files import compile_file, import_program
 from dlc.options import Options
 from dlc.runtime.load import load
-from dlc.shapes.dims import is_static
 from dlc.shapes.shape_specs import bind_symbolic_sizes
 
 
@@ -111,10 +110,7 @@ def load_comparable(path: Path, shapes: Shapes, values: dict[str, Path]) -> Comp
         return import_program(path, shapes, {name: read_array(file) for name, file in values.items()}, None)
     # --shape sets only the symbolic dimensions that a dumped module still has.
     program = import_program(path, None, None, None)
-    dynamic_inputs = {info.name for info in program.inputs if not is_static(info.shape)}
-    return program.with_sizes(
-        bind_symbolic_sizes(program.inputs, {name: shapes[name] for name in dynamic_inputs & shapes.keys()})
-    )
+    return program.with_sizes(bind_symbolic_sizes(program.inputs, shapes))
 
 
 def compare_programs(

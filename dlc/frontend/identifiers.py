@@ -1,15 +1,10 @@
-"""Derive identifiers for dumps and SSA values from the tensor names of a model."""
+"""Derive SSA names from the tensor names of a model."""
 
 from __future__ import annotations
 
 import re
-from keyword import iskeyword
 
-
-def identifier(name: str) -> str:
-    """Return a name as an identifier that both `parse_size` and MLIR accept."""
-    text = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return f"_{text}" if not text or text[0].isdigit() or iskeyword(text) else text
+from dlc.shapes.parsing import identifier
 
 
 def short_name(name: str) -> str | None:

@@ -17,7 +17,6 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of, is_storage_only
 from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.errors import DlcError, DTypeError, UnsupportedError
-from dlc.frontend.identifiers import identifier
 from dlc.frontend.trace import Tracer, current_trace, with_user_line
 from dlc.ir import ArrayAttr, Attribute, Block, FunctionType, MemRefType, Region, StringAttr, func, i64
 from dlc.just_in_time import JitFunction, jit
@@ -32,6 +31,7 @@ from dlc.numpy.apply import apply_all, as_shape, operand
 from dlc.passes.structured import ConstantPool, OpBuilder
 from dlc.passes.types import MemRef
 from dlc.shapes.dims import Size
+from dlc.shapes.parsing import identifier
 from dlc.shapes.traced_dims import TracedSize
 
 # Importing it sets the evaluator of kernels.

@@ -13,7 +13,6 @@ from dlc.backends.base import Backend
 from dlc.compiler import Program, compile, specializer_for
 from dlc.errors import ShapeError
 from dlc.frontend.function_tracing import SymbolicSize, trace
-from dlc.frontend.input_shapes import specified_sizes
 from dlc.frontend.pytree import flatten
 from dlc.instrument.report import Progress
 from dlc.options import Options
@@ -24,7 +23,7 @@ from dlc.runtime.models.specializations import Specialization
 from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
 from dlc.shapes.dims import Dim, Size, UndecidableError, is_static, substitute
 from dlc.shapes.input_sizes import bind_sizes
-from dlc.shapes.shape_specs import ShapeSpecs, split_ranges
+from dlc.shapes.shape_specs import ShapeSpecs, specified_sizes, split_ranges
 
 # The additional last input of a program that draws random numbers.
 SEED = TensorInfo("seed", (), np.dtype(np.int64))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import lru_cache
+from keyword import iskeyword
 
 from dlc.shapes.dims import Dim, Size
 from dlc.shapes.ranges import SizeRange
@@ -20,6 +22,12 @@ def parse_size(text: str) -> Size:
         return _evaluate(tree)
     except (SyntaxError, ValueError, RecursionError, ZeroDivisionError):
         return Dim.symbol(text)
+
+
+def identifier(name: str) -> str:
+    """Return a name as an identifier that both `parse_size` and MLIR accept."""
+    text = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return f"_{text}" if not text or text[0].isdigit() or iskeyword(text) else text
 
 
 def parse_size_and_range(text: str) -> tuple[str, SizeRange | None]:

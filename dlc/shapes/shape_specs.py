@@ -14,9 +14,8 @@ from typing import Any, SupportsIndex, TypeAlias, cast
 
 from dlc.arrays import TensorInfo
 from dlc.errors import ShapeError
-from dlc.shapes.dims import Dim, is_static
-from dlc.shapes.input_sizes import bind_sizes
-from dlc.shapes.parsing import parse_size_and_range
+from dlc.shapes.dims import Dim, Size, substitute
+from dlc.shapes.parsing import identifier, parse_size, parse_size_and_range
 from dlc.shapes.ranges import SizeRange
 
 TensorShape: TypeAlias = "Sequence[int | str | None]"
@@ -61,32 +60,68 @@ def tensor_shape(name: str, shape: ShapeSpec) -> TensorShape:
     return cast("TensorShape", shape)
 
 
-def bind_symbolic_sizes(infos: Sequence[TensorInfo], shapes: ShapeSpecs) -> dict[str, int]:
-    """Match `shapes` to the symbolic dimensions of inputs; return the size of each symbol.
+def apply_input_shapes(infos: Sequence[TensorInfo], input_shapes: ShapeSpecs) -> tuple[TensorInfo, ...]:
+    """Return the inputs of a model with the specified shapes. Raises what `specified_sizes` raises."""
+    bindings = specified_sizes(infos, input_shapes)
+    return tuple(TensorInfo(i.name, tuple(substitute(s, bindings) for s in i.shape), i.dtype) for i in infos)
 
-    Raises ShapeError for a shape of an input without symbolic dimensions, for a name that is neither an input nor a symbolic
-    dimension, and for a shape that is not fully static.
+
+def specified_sizes(infos: Sequence[TensorInfo], input_shapes: ShapeSpecs) -> dict[str, Size]:
+    """Return the sizes of the symbols of a model for the specified shapes of inputs.
+
+    Raises ShapeError for shapes that contradict the model or one another.
     """
-    sizes: dict[str, int] = {}
-    infos_by_name = {info.name: info for info in infos if not is_static(info.shape)}
-    symbols = {symbol for info in infos for size in info.shape if isinstance(size, Dim) for symbol in size.symbols()}
-    names = {info.name for info in infos}
-    for name, shape in shapes.items():
-        if name in symbols - names:
-            size = shape[0] if shape is not None and len(shape) == 1 else None
-            if not isinstance(size, int):
-                raise ShapeError(f"the symbolic dimension '{name}': expected one integer, got {shape}")
-            sizes[name] = size
-            continue
-        if name not in infos_by_name:
-            dynamic_inputs = f"those of {', '.join(map(str, infos_by_name.values()))}" if infos_by_name else "there are none"
-            raise ShapeError(f"the shape of '{name}': only symbolic dimensions can be set; {dynamic_inputs}")
-        values = [size for size in tensor_shape(name, shape) if isinstance(size, int)]
-        if not len(values) == len(shape or ()) == len(infos_by_name[name].shape):
-            expected = f"expected an integer for each dimension of {infos_by_name[name]}, got {shape}"
-            raise ShapeError(f"the shape of '{name}': only symbolic dimensions can be set; {expected}")
-        bind_sizes(infos_by_name[name].shape, values, sizes)
-    return sizes
+    shapes = {name: tensor_shape(name, shape) for name, shape in input_shapes.items()}
+    bindings = _bindings_by_name(infos, {name: shape for name, shape in shapes.items() if name not in {i.name for i in infos}})
+    specified = [(i, _resolve_shape(i, shapes[i.name])) for i in infos if i.name in shapes]
+    for info, shape in specified:
+        for size, requested in zip(info.shape, shape, strict=True):
+            if requested != size:
+                _bind(info, size, requested, bindings)
+    for info, shape in specified:
+        for size, requested in zip(info.shape, shape, strict=True):
+            if substitute(size, bindings) != substitute(requested, bindings):
+                raise ShapeError(f"input '{info.name}': expected size {size}, got {requested}")
+    return bindings
+
+
+def _bindings_by_name(infos: Sequence[TensorInfo], specified: Mapping[str, TensorShape]) -> dict[str, Size]:
+    """Return the sizes of the symbols that are specified by name."""
+    symbols = sorted({symbol for info in infos for size in info.shape if isinstance(size, Dim) for symbol in size.symbols()})
+    bindings: dict[str, Size] = {}
+    for name, shape in specified.items():
+        size = shape[0] if len(shape) == 1 else None
+        if identifier(name) not in symbols or size is None:
+            sizes = f", nor a symbolic dimension of this name: {', '.join(symbols)}" if symbols else ""
+            inputs = ", ".join(info.name for info in infos)
+            raise ShapeError(f"the model has no input '{name}'; inputs: {inputs}{sizes}")
+        bindings[identifier(name)] = parse_size(size) if isinstance(size, str) else size
+    return bindings
+
+
+def _resolve_shape(info: TensorInfo, shape: TensorShape) -> tuple[Size, ...]:
+    specified = [parse_size(s) if isinstance(s, str) else s for s in shape]
+    if len(specified) != len(info.shape) or any(isinstance(s, int) and s < 0 for s in specified):
+        raise ShapeError(f"input '{info.name}': expected shape {info.shape}, got {tuple(specified)}")
+    return tuple(declared if size is None else size for declared, size in zip(info.shape, specified, strict=True))
+
+
+def _bind(info: TensorInfo, size: Size, specified: Size, bindings: dict[str, Size]) -> None:
+    """Bind the symbol that a size consists of."""
+    symbol = str(size)
+    if isinstance(size, Dim) and size.symbols() == {symbol} and bindings.setdefault(symbol, specified) != specified:
+        raise ShapeError(f"input '{info.name}': '{symbol}' is {specified}, but {bindings[symbol]} in another input or axis")
+
+
+def bind_symbolic_sizes(infos: Sequence[TensorInfo], shapes: ShapeSpecs) -> dict[str, int]:
+    """Return the integer sizes of the symbols of a compiled model for the specified shapes of inputs.
+
+    Raises ShapeError for a size that is not an integer, and what `specified_sizes` raises.
+    """
+    sizes = specified_sizes(infos, shapes)
+    if symbolic := [f"{symbol}: {size}" for symbol, size in sizes.items() if not isinstance(size, int)]:
+        raise ShapeError(f"the size of the dimension {symbolic[0]}; expected an integer")
+    return {symbol: int(size) for symbol, size in sizes.items()}
 
 
 def _is_list(entries: Sequence[Any]) -> bool:

@@ -10,13 +10,11 @@ from onnx import TensorProto, TypeProto, ValueInfoProto
 
 from dlc.arrays import TensorInfo
 from dlc.errors import ModelError
-from dlc.frontend.identifiers import identifier
-from dlc.frontend.input_shapes import apply_input_shapes
 from dlc.frontend.onnx.tensors import dtype_of
 from dlc.frontend.problems import NodeProblem
 from dlc.shapes.dims import Dim, Size
-from dlc.shapes.parsing import parse_size
-from dlc.shapes.shape_specs import ShapeSpec, ShapeSpecs
+from dlc.shapes.parsing import identifier, parse_size
+from dlc.shapes.shape_specs import ShapeSpec, ShapeSpecs, apply_input_shapes
 from dlc.value_types import (
     OBJECT_DTYPE,
     DictType,

@@ -20,8 +20,7 @@ from dlc.dialects.dl.programs.size_ranges import set_guards
 from dlc.errors import DTypeError, ModelError, UnsupportedError
 from dlc.frontend.emitter import Emitter, ImportedValue, location
 from dlc.frontend.entry import ImportedProgram, entry_function
-from dlc.frontend.identifiers import identifier, short_name
-from dlc.frontend.input_shapes import apply_input_shapes
+from dlc.frontend.identifiers import short_name
 from dlc.frontend.problems import NodeProblem, Problem, translate_errors, unsupported_model_error
 from dlc.frontend.size_limits import require_addressable
 from dlc.frontend.tflite import (
@@ -40,7 +39,8 @@ from dlc.frontend.tflite.schema import TfliteFile, TfliteGraph, TfliteOperator, 
 from dlc.ir import Block, ModuleOp
 from dlc.plugins.tables import ExtensionTable
 from dlc.shapes.dims import Dim, Size, is_static
-from dlc.shapes.shape_specs import ShapeSpecs
+from dlc.shapes.parsing import identifier
+from dlc.shapes.shape_specs import ShapeSpecs, apply_input_shapes
 from dlc.weights import WeightStore
 
 OPERATORS: ExtensionTable[str, TfliteConverter] = ExtensionTable(
