@@ -20,6 +20,7 @@ from dlc.passes.tiling.groups.promoted_tiles import PromotedTiles
 from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest, leading_reduction, promoted_contraction
 from dlc.passes.tiling.plan_kinds import DevicePlan, ThreadPlan
 from dlc.passes.tiling.tasks.task_tiles import TaskTiles
+from dlc.passes.tiling.tasks.variants import VARIANTS
 from dlc.passes.tiling.tile_sizes import fitting_tile
 from dlc.target import CPU_LEVELS
 
@@ -112,7 +113,7 @@ def random_fused_loops(nest: SizedLoopNest, sums: AttentionOps, rng: np.random.G
         return int(rng.choice(sizes))
 
     kind = TransposedFusedLoopChooser if sums.is_transposed else FusedLoopChooser
-    chooser = kind(nest, CPU_LEVELS["cpu:avx2"], sums, nest.shared_dims[-1], 6, 8)
+    chooser = kind(nest, CPU_LEVELS["cpu:avx2"], VARIANTS[0], False, sums, nest.shared_dims[-1], 6)
     # Masked parts may be skipped, and rows may end at the last unmasked part, in whole steps of all fused loops.
     skips, ends = rng.random() < 0.7, rng.random() < 0.7
     unmasked = (sums.key_dim, step(sums.key_dim, nest.ops)) if ends else None

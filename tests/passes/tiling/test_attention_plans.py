@@ -15,6 +15,7 @@ from dlc.passes.tiling.attention.online_softmax import match_online_softmax
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.choose_tiles import choose_tiles
 from dlc.passes.tiling.form_nests import form_loop_nests
+from dlc.passes.tiling.tasks.variants import VARIANTS
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.target import CPU_LEVELS
 
@@ -54,7 +55,7 @@ def test_a_single_large_tile_if_keys_and_values_fit_l2(rows: int, near: int, hei
     sums, target = match_attention(nest), CPU_LEVELS["cpu:avx512"]
     assert sums is not None
     target = replace(target, costs=replace(target.costs, block_elements=near))
-    assert FusedLoopChooser(nest, target, sums, nest.shared_dims[-1], rows, target.lanes(4)).queries_per_task() == height
+    assert FusedLoopChooser(nest, target, VARIANTS[0], False, sums, nest.shared_dims[-1], rows).queries_per_task() == height
 
 
 def test_key_blocks_are_whole_panels() -> None:
@@ -111,7 +112,7 @@ def test_transposed_scores_fit_the_caches(target: str, sizes: tuple[int, int, in
     row, (width,) = nest.shared_dims[-1], nest.ops[sums.first].reductions
     nest = replace(nest, extents=nest.extents | dict(zip((row, sums.key_dim, width), sizes, strict=True)))
     at = CPU_LEVELS[target]
-    chooser = TransposedFusedLoopChooser(nest, at, sums, row, 8, at.lanes(4))
+    chooser = TransposedFusedLoopChooser(nest, at, VARIANTS[0], False, sums, row, 8)
     assert chooser.queries_per_task() == height
     swept = next(s for s in chooser.fused_loops() if s.first <= sums.first < s.end)
     assert swept.steps == ((sums.key_dim, tile[0]), (row, tile[1]))

@@ -1,4 +1,4 @@
-"""Choose the fused loops of attention, softmax(QKᵀ)·V.
+"""Choose the plan of attention, softmax(QKᵀ)·V, and its fused loops.
 
 The nest has two contractions: QKᵀ computes scores; the second one reduces their lane dimension, the keys.
 
@@ -14,11 +14,11 @@ from functools import cached_property
 from math import prod
 
 from dlc.ir import BlockArgument, SSAValue
-from dlc.passes.tiling.attention.fused_attention import FusedLoop
+from dlc.passes.tiling.attention.fused_attention import FusedAttention, FusedLoop
 from dlc.passes.tiling.attention.match_attention import AttentionOps
 from dlc.passes.tiling.attention.online_softmax import has_zero_masked_weights, match_online_softmax
-from dlc.passes.tiling.loop_nests import MaskedSelect, NestOp, SizedLoopNest, find_masked_select
-from dlc.passes.tiling.tasks.tile_rules import row_tile
+from dlc.passes.tiling.loop_nests import MaskedSelect, NestOp, find_masked_select
+from dlc.passes.tiling.tasks.tile_rules import TileRules, row_tile
 from dlc.target import Target
 
 # Divide the key block by this if blocks may be fully masked, so that more of them are skipped; and by less if several tiles
@@ -35,23 +35,37 @@ _MIN_LATENCY_HIDING_ROWS = 8
 
 
 @dataclass(frozen=True)
-class FusedLoopChooser:
-    """Choose the fused loops for register tiles of `tile_rows` rows along `row_dim`, in vectors of `lanes` elements.
+class FusedLoopChooser(TileRules):
+    """Choose the plan of attention in register tiles of `tile_rows` rows along `row_dim`.
 
     Masked scores and products with zero softmax weights are skipped, unless sums must be `exact` (0·∞ is NaN). Long rows are
     split into key blocks with an online softmax.
     """
 
-    nest: SizedLoopNest
-    target: Target
     attention: AttentionOps
     row_dim: int
     tile_rows: int
-    lanes: int
-    exact: bool = False
 
+    def plan(self) -> FusedAttention:
+        """Return the plan: tasks of a few tiles of queries, and their fused loops."""
+        queries, order = self.queries_per_task(), self.order(self.nest.shared_dims, None)
+        return FusedAttention(
+            grid=self.grid({self.row_dim: queries}, order),
+            order=order,
+            query_dim=self.row_dim,
+            queries=queries,
+            fused_loops=tuple(self.fused_loops()),
+            online_softmax=self.online_softmax,
+        )
+
+    @cached_property
+    def vector_lanes(self) -> int:
+        """The lanes of a vector of scores."""
+        return self.lanes(self.nest.ops[self.attention.first])
+
+    @cached_property
     def online_softmax(self) -> tuple[int, int] | None:
-        """Return the dimension and size of the key blocks if a cache cannot hold the rows of a few tiles; else None.
+        """The dimension and size of the key blocks if a cache cannot hold the rows of a few tiles; else None.
 
         Usually blocks are short and tasks have many rows, so that keys and values are read from memory less often. If each
         row has its own mask row, blocks are as long as the cache holds. Divisors of the extent are preferred: they need no
@@ -61,7 +75,8 @@ class FusedLoopChooser:
         extent, resident = self.nest.extents[lane], costs.max_row_elements // self._queries_per_read()
         if extent <= resident or match_online_softmax(self.nest, lane) is None:
             return None
-        max_size, period = resident if self.reads_mask else 2 * costs.block_steps, self.nest.panel_sizes.get(lane, self.lanes)
+        max_size = resident if self.reads_mask else 2 * costs.block_steps
+        period = self.nest.panel_sizes.get(lane, self.vector_lanes)
         sizes = range(max(max_size - max_size % period, period), max_size // 2, -period)
         return lane, next((size for size in sizes if extent % size == 0), sizes[0])
 
@@ -72,8 +87,7 @@ class FusedLoopChooser:
     @cached_property
     def resident_row_elements(self) -> int:
         """The softmax weights per query that are stored before the second contraction: one per key, or per key of a block."""
-        online_softmax = self.online_softmax()
-        return self.nest.extents[self.attention.key_dim] if online_softmax is None else online_softmax[1]
+        return self.nest.extents[self.attention.key_dim] if self.online_softmax is None else self.online_softmax[1]
 
     @cached_property
     def is_masked(self) -> bool:
@@ -101,7 +115,7 @@ class FusedLoopChooser:
         With key blocks, the cache must also hold the keys and values of a block.
         """
         costs, extents = self.target.costs, self.nest.extents
-        if self.reads_mask or self.online_softmax() is None:
+        if self.reads_mask or self.online_softmax is None:
             tiles_sharing_reads = 1 if self._is_single_tile_enough() else costs.row_tiles
             max_tiles = min(
                 max(1, costs.max_row_elements // (self.resident_row_elements * self.tile_rows)), tiles_sharing_reads
@@ -148,7 +162,8 @@ class FusedLoopChooser:
 
     def _fused_loops(self) -> Iterator[FusedLoop]:
         yield from self._loops_before_product(self.attention.key_dim)
-        yield from self._loops_of_product(self._tile_width(self.attention.value_dim, MAX_PANEL_VECTORS), self.tile_rows)
+        columns = self.fitting(self.attention.value_dim, MAX_PANEL_VECTORS * self.vector_lanes)
+        yield from self._loops_of_product(columns, self.tile_rows)
 
     def _loops_of_product(self, columns: int, rows: int) -> Iterator[FusedLoop]:
         """Yield the fused loops of the second contraction, in tiles of `rows` × `columns`, of its fill and its epilogue."""
@@ -193,14 +208,8 @@ class FusedLoopChooser:
 
     def _steps(self, dim: int, nest_ops: Sequence[NestOp]) -> tuple[tuple[int, int], ...]:
         if any(op.is_contraction for op in nest_ops):
-            return (dim, self._tile_width(dim, MAX_PANEL_VECTORS)), (self.row_dim, self.tile_rows)
+            return (dim, self.fitting(dim, MAX_PANEL_VECTORS * self.vector_lanes)), (self.row_dim, self.tile_rows)
         return (self.row_dim, 1), (dim, self._row_vector_elements(dim, any(op.has_transcendental_math for op in nest_ops)))
-
-    def _tile_width(self, d: int, vectors: int) -> int:
-        """Return the width of a register tile, in elements; it divides the panel size of a packed operand."""
-        max_width = min(vectors * self.lanes, self.nest.extents[d])
-        period = self.nest.panel_sizes.get(d, max_width)
-        return next(size for size in range(min(max_width, period), 0, -1) if period % size == 0)
 
     def _row_vector_elements(self, d: int, is_long_formula: bool = False) -> int:
         """Return the number of elements of a row that one step computes.
@@ -210,10 +219,10 @@ class FusedLoopChooser:
         max_vectors = (
             self.target.vector_registers // _REGISTERS_PER_FORMULA_VECTOR if is_long_formula else self.target.costs.vectors
         )
-        return min(max_vectors * self.lanes, self.nest.extents[d])
+        return min(max_vectors * self.vector_lanes, self.nest.extents[d])
 
 
-def max_tile_rows(target: Target, extent: int, vectors: int) -> int:
+def attention_tile_rows(target: Target, extent: int, vectors: int) -> int:
     """Return the number of rows of a register tile that is `vectors` vectors wide."""
     max_rows = (target.vector_registers - _OPERAND_REGISTERS) // vectors
     return row_tile(target.costs, extent, max_rows, target.costs.latency_hiding_accumulators / vectors)

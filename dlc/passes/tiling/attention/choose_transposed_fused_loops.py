@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from dlc.passes.tiling.attention.choose_fused_loops import MASKED_BLOCK_DIVISOR, FusedLoopChooser, max_tile_rows
+from dlc.passes.tiling.attention.choose_fused_loops import MASKED_BLOCK_DIVISOR, FusedLoopChooser, attention_tile_rows
 from dlc.passes.tiling.attention.fused_attention import FusedLoop
 from dlc.passes.tiling.loop_nests import NestOp
 from dlc.passes.tiling.tile_sizes import TRANSPOSE_TILE_ELEMENTS, balanced_tile
@@ -32,21 +32,20 @@ class TransposedFusedLoopChooser(FusedLoopChooser):
         return next(iter(self.nest.ops[self.attention.first].reductions))
 
     def _queries_per_read(self) -> int:
-        return max(_MIN_QUERIES_PER_READ, self._tile_vectors * self.lanes)
+        return max(_MIN_QUERIES_PER_READ, self._tile_vectors * self.vector_lanes)
 
     def queries_per_task(self) -> int:
         """Return the queries per task: the transposed queries fit half of the L1 cache, their softmax weights the L2 cache."""
         costs, extents = self.target.costs, self.nest.extents
-        max_l1_rows = costs.l1_bytes * self.lanes // (2 * self.target.vector_bytes * extents[self._head_dim])
+        max_l1_rows = costs.l1_bytes * self.vector_lanes // (2 * self.target.vector_bytes * extents[self._head_dim])
         max_l2_rows = costs.max_row_elements // (
-            self.resident_row_elements if self.online_softmax() is None else 2 * self.resident_row_elements
+            self.resident_row_elements if self.online_softmax is None else 2 * self.resident_row_elements
         )
-        max_vectors = max(1, min(max_l1_rows, max_l2_rows) // self.lanes)
+        max_vectors = max(1, min(max_l1_rows, max_l2_rows) // self.vector_lanes)
         # Use whole register tiles if one fits.
-        tile = self.lanes * min(max_vectors, self._tile_vectors)
-        return min(
-            extents[self.row_dim], tile * balanced_tile(-(-extents[self.row_dim] // tile), max_vectors * self.lanes // tile)
-        )
+        tile = self.vector_lanes * min(max_vectors, self._tile_vectors)
+        tiles = balanced_tile(-(-extents[self.row_dim] // tile), max_vectors * self.vector_lanes // tile)
+        return min(extents[self.row_dim], tile * tiles)
 
     def _key_block(self) -> int:
         # Scores are in the L2 cache for every block size, so choose large blocks: accumulators stay in registers for longer.
@@ -57,12 +56,12 @@ class TransposedFusedLoopChooser(FusedLoopChooser):
 
     @cached_property
     def _queries_per_tile(self) -> int:
-        return min(self.queries_per_task(), self._tile_vectors * self.lanes)
+        return min(self.queries_per_task(), self._tile_vectors * self.vector_lanes)
 
     @cached_property
     def _keys_per_tile(self) -> int:
         """The keys per register tile."""
-        return max_tile_rows(self.target, self.resident_row_elements, -(-self._queries_per_tile // self.lanes))
+        return attention_tile_rows(self.target, self.resident_row_elements, -(-self._queries_per_tile // self.vector_lanes))
 
     def _fused_loops(self) -> Iterator[FusedLoop]:
         extents, head_dim, value_dim = self.nest.extents, self._head_dim, self.attention.value_dim
@@ -74,9 +73,9 @@ class TransposedFusedLoopChooser(FusedLoopChooser):
             FusedLoop(k, k + 1, transpose_steps) for k in range(self.attention.first) if head_dim in self.nest.ops[k].dims
         )
         yield from sorted((*copies, *self._loops_before_product(self.attention.key_dim)), key=lambda loop: loop.first)
-        columns = self._tile_width(value_dim, self._tile_vectors)
+        columns = self.fitting(value_dim, self._tile_vectors * self.vector_lanes)
         yield from self._loops_of_product(
-            columns, max_tile_rows(self.target, self.queries_per_task(), -(-columns // self.lanes))
+            columns, attention_tile_rows(self.target, self.queries_per_task(), -(-columns // self.vector_lanes))
         )
 
     def _can_fuse(self, nest_ops: Sequence[NestOp]) -> bool:
