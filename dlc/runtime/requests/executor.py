@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future as BaseFuture
 from contextvars import Context, copy_context
 from functools import partial
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any
 
@@ -33,6 +33,8 @@ from dlc.runtime.requests.threading_primitives import IDLE_SECONDS, SYSTEM_THREA
 _CAPACITY_SECONDS = 1.0
 # The share of the last request in the average processor time of a queue's requests.
 _LAST_FRACTION = 0.25
+# Ended requests are removed from a queue's heap when it has more than this number of entries plus twice the pending ones.
+_MIN_HEAP_ENTRIES = 64
 # States of requests that have not started.
 _NOT_STARTED = ("waiting", "queued")
 
@@ -110,6 +112,13 @@ class QueueState:
         self.pending = self.running = 0
         self.used = self.average = 0.0
         self.blocked: list[Gate] = []
+
+    def add(self, request: Request) -> None:
+        """Add a queued request. Ended ones that accumulate behind a live one are removed."""
+        if len(self.heap) > _MIN_HEAP_ENTRIES + 2 * self.pending:
+            self.heap = [entry for entry in self.heap if entry.state == "queued"]
+            heapify(self.heap)
+        heappush(self.heap, request)
 
     def first(self) -> Request | None:
         """Return the queued request that starts next; None if there is none."""
@@ -281,7 +290,7 @@ class Executor:
         request.state = "queued"
         if queue.running == 0 and queue.first() is None:
             queue.used = max(queue.used, self._virtual_time)
-        heappush(queue.heap, request)
+        queue.add(request)
         self._active.add(queue)
         return self._dispatch()
 

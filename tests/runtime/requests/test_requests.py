@@ -106,6 +106,17 @@ def test_a_cancelled_request_does_not_run(one: Executor) -> None:
     assert first.result(60) == "first" and function.order == ["first"]
 
 
+def test_cancelled_requests_do_not_accumulate_behind_a_live_one(one: Executor) -> None:
+    function = Gated()
+    queue = RequestQueue(function, max_pending=4, executor=one)
+    function.block(queue)
+    live = queue.submit("live")
+    assert all(queue.submit(k).cancel() for k in range(1000))
+    assert queue.pending == 1 and len(queue._state.heap) < 100
+    function.gate.set()
+    assert live.result(60) == "live" and function.order == ["first", "live"]
+
+
 def test_priorities_come_before_the_order_of_submission(one: Executor) -> None:
     function = Gated()
     queue, other = RequestQueue(function, executor=one), RequestQueue(function, priority=2, executor=one)
