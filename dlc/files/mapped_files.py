@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
+import stat
 import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -27,9 +29,12 @@ class MappedFile(mmap.mmap):
 
     @staticmethod
     def of(path: Path) -> MappedFile:
-        """Map a file. Raises OSError if it cannot be read, and ValueError if it is empty."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        """Map a regular file. Raises OSError if it cannot be read, and ValueError if it is empty."""
+        # A pipe would wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file")
             file = MappedFile(descriptor, 0, access=mmap.ACCESS_READ)
         except BaseException:
             os.close(descriptor)

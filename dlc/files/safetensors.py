@@ -82,7 +82,7 @@ def _tensor(path: Path, name: str, entry: Any, data: NDArray[np.uint8]) -> NDArr
         dtype_name, shape, (start, stop) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{path}: tensor {name!r} has no dtype, shape and data_offsets") from error
-    if dtype_name not in _DTYPES:
+    if not isinstance(dtype_name, str) or dtype_name not in _DTYPES:
         raise UnsupportedError(f"{path}: tensor {name!r} has dtype {dtype_name}; supported: {', '.join(_DTYPES)}")
     integers = (start, stop, *shape)
     if not all(isinstance(n, int) and 0 <= n < 1 << 62 for n in integers) or len(shape) > _MAX_RANK:

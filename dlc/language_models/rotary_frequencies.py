@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.errors import ModelError, UnsupportedError
-from dlc.language_models.checkpoints.checkpoint import ModelConfig
+from dlc.language_models.checkpoints.checkpoint import ModelConfig, is_finite_number
 
 _KINDS = ("default", "dynamic", "linear", "llama3", "longrope", "yarn")
 
@@ -153,6 +153,6 @@ def _factors(
 
 def _parameter(config: ModelConfig, scaling: Mapping[str, Any], name: str, default: float | None = None) -> float:
     value = default if scaling.get(name) is None else scaling[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+    if value is None or not is_finite_number(value) or value <= 0:
         raise ModelError(f"{config.source}: rope_scaling: {name} = {value!r:.40}; expected a positive number")
     return float(value)

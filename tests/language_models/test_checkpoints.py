@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import struct
 from pathlib import Path
 from time import perf_counter, process_time
@@ -123,6 +124,7 @@ def test_safetensors(tmp_path: Path) -> None:
         ({"dtype": "F32", "shape": [1 << 62, 4], "data_offsets": [0, 24]}, "shape"),
         ({"dtype": "F32", "shape": [2, -3], "data_offsets": [0, 24]}, "shape"),
         ({"dtype": "F4", "shape": [2, 3], "data_offsets": [0, 24]}, "dtype F4"),
+        ({"dtype": ["F32"], "shape": [2, 3], "data_offsets": [0, 24]}, "dtype .'F32'."),
         ({"dtype": "F32", "shape": [2, 3]}, "data_offsets"),
         ([1], "no dtype"),
     ],
@@ -133,6 +135,13 @@ def test_hostile_safetensors(entry: Any, message: str, tmp_path: Path) -> None:
     (tmp_path / "m.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(24))
     with pytest.raises(DlcError, match=message):
         read_safetensors(tmp_path / "m.safetensors")
+
+
+def test_files_that_are_not_regular(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(ModelError, match="not a regular file"):
+            read_safetensors(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"abc", struct.pack("<Q", 1 << 60) + b"{}", struct.pack("<Q", 2) + b"[]"], ids=str)

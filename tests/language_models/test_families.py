@@ -54,6 +54,7 @@ def test_logits_and_greedy_tokens(name: str, tmp_path: Path) -> None:
         ({"hidden_size": "large"}, ModelError, "hidden_size = 'large'"),
         ({"hidden_size": 128}, ModelError, r"has shape \(96, 64\); expected \(96, 128\)"),
         ({"num_key_value_heads": 3}, ModelError, "num_key_value_heads = 3"),
+        ({"rms_norm_eps": 10**400}, ModelError, "rms_norm_eps = 1000"),
         ({"num_hidden_layers": 1 << 40}, ModelError, "num_hidden_layers"),
         ({"num_hidden_layers": 1}, UnsupportedError, "model.layers.1"),
         ({"rope_parameters": {"rope_type": "spiral", "rope_theta": 1e4}}, UnsupportedError, "spiral"),

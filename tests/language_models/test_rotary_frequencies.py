@@ -45,6 +45,7 @@ def test_short_factors_limit_the_context() -> None:
         ([1], "rope_scaling = .1.; expected an object"),
         (YARN | {"beta_fast": -1}, "beta_fast = -1"),
         (YARN | {"factor": True}, "factor = True"),
+        (YARN | {"factor": 10**400}, "factor = 1000"),
         (LONGROPE | {"short_factor": [1.0, "x"]}, "short_factor = .*expected 4 positive numbers"),
         (LONGROPE | {"short_factor": [1.0] * 3}, "expected 4 positive numbers"),
         (LONGROPE | {"original_max_position_embeddings": "many"}, "original_max_position_embeddings = 'many'"),

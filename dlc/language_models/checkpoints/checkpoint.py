@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from sys import float_info
 from typing import Any, cast
 
 import numpy as np
@@ -29,6 +30,11 @@ seq_classif_dropout summary_activation summary_first_dropout summary_proj_to_lab
 task_specific_params tokenizer_class torch_dtype transformers_version unk_token_id use_cache _attn_implementation _name_or_path
 """
 _IGNORED = frozenset(_IGNORED_TEXT.split())
+
+
+def is_finite_number(value: Any) -> bool:
+    """Return whether a value is a number that a float holds."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= float_info.max
 
 
 @dataclass
@@ -53,8 +59,7 @@ class ModelConfig:
 
     def number(self, name: str, default: float | None = None) -> float:
         """Return a number. Raises ModelError if it is none, or missing without a default."""
-        is_number: Callable[[Any], bool] = lambda v: isinstance(v, int | float) and bool(np.isfinite(v))  # noqa: E731
-        return float(self._value(name, default, is_number, "a number"))
+        return float(self._value(name, default, is_finite_number, "a number"))
 
     def optional_number(self, name: str) -> float | None:
         """Return a number, or None if it is missing or null."""
