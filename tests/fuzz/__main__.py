@@ -25,6 +25,7 @@ from tests.fuzz import (
     regions,
     shapes,
     shardings,
+    torch_functions,
 )
 from tests.fuzz.progress import Progress
 from tests.fuzz.reduction_bounds import PRECISIONS
@@ -42,6 +43,7 @@ FUZZERS: dict[str, ModuleType] = {
     "edge_values": edge_values,
     "regions": regions,
     "shardings": shardings,
+    "torch_functions": torch_functions,
     "plans": plans,
 }
 _MOSTLY_REFERENCE = "mostly reference, sometimes cpu"
@@ -50,6 +52,7 @@ DEFAULT_TARGETS = {
     "batching": "reference and cpu",
     **dict.fromkeys(("loops", "kernels"), "cpu and reference"),
     "plans": "all",
+    "torch_functions": "reference",
     **dict.fromkeys(("derivatives", "edge_values", "graphs", "regions", "shapes", "shardings"), _MOSTLY_REFERENCE),
 }
 
