@@ -18,6 +18,7 @@ from dlc.backends.reference.program import argument, empty_like
 from dlc.backends.reference.values import Array, EvaluationError, MemrefView, Value, expand, offsets_of
 from dlc.backends.reference.vectors import Transfer, clipped_offsets, resolve_transfer, transfer_read, transfer_write
 from dlc.dialects import dl
+from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.ir import Operation, SSAValue, memref, scf, vector
 
 _NO_POINT, _SEVERAL_POINTS = -1, -2
@@ -38,7 +39,8 @@ def evaluate_body(op: dl.LoopsOp, operands: Sequence[Array]) -> tuple[Array, ...
     accesses = _GridAccesses(op, cast("Mapping[SSAValue, MemrefView]", results))
     with np.errstate(all="ignore"):
         Frame(EvaluationContext({}, {}, accesses.rules)).run(function.body.block, values)
-    return tuple(arrays[len(operands) :])
+    # Buffers store unsigned integers and booleans as signless ones; results have the dtypes of their elements.
+    return tuple(a.view(numpy_dtype(e)) for a, e in zip(arrays[len(operands) :], op.elements.data, strict=True))
 
 
 class _GridAccesses:

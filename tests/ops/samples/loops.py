@@ -10,7 +10,7 @@ from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.library_kernels.loops import LoopBodyAttr
 from dlc.dialects.registry import make_context
 from dlc.ir import ArrayAttr, func, parse_module
-from dlc.testing.sample import F32, F64, I32, Sample, values
+from dlc.testing.sample import F32, F64, I32, U32, Sample, values
 
 # The evaluator of bodies.
 _ = reference
@@ -65,8 +65,8 @@ def _body(text: str) -> LoopBodyAttr:
 
 
 def _cumulative_maximum(dtype: np.dtype) -> Sample:
-    maximum = "arith.maxsi" if dtype == I32 else "arith.maximumf"
-    text = _CUMULATIVE_MAXIMUM.replace("ELEMENT", f"{'i' if dtype == I32 else 'f'}{8 * dtype.itemsize}")
+    maximum = {I32: "arith.maxsi", U32: "arith.maxui"}.get(dtype, "arith.maximumf")
+    text = _CUMULATIVE_MAXIMUM.replace("ELEMENT", f"{'f' if dtype.kind == 'f' else 'i'}{8 * dtype.itemsize}")
     properties = {"body": _body(text.replace("MAXIMUM", maximum)), "elements": ArrayAttr([element_type(dtype)])}
     return Sample(
         dl.LoopsOp, (values(dtype, 3, 7),), lambda x: np.maximum.accumulate(x, 1), properties, label="cumulative_maximum"
@@ -74,7 +74,7 @@ def _cumulative_maximum(dtype: np.dtype) -> Sample:
 
 
 SAMPLES = [
-    *map(_cumulative_maximum, (F32, F64, I32)),
+    *map(_cumulative_maximum, (F32, F64, I32, U32)),
     Sample(
         dl.LoopsOp,
         (values(F32, 4, 8), values(F32, 8)),
