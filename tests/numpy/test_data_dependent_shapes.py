@@ -192,3 +192,29 @@ def test_a_data_dependent_size_bounds_a_slice_of_a_static_axis() -> None:
         )(ROWS, limit)
         np.testing.assert_array_equal(sliced, ROWS[:count])
         np.testing.assert_array_equal(updated, np.concatenate([np.ones_like(ROWS[:count]), ROWS[count:]]))
+
+
+def of_elements(m: Any, x: Any, limit: Any) -> list[Any]:
+    """Compute with module `m` functions that need elements of a selection, or one for each of two indices."""
+    kept, taps = x[x > limit], m.array([1, 2, 3], dtype="float32")
+    return [
+        kept[m.array([0, -1])], m.take(kept, m.array([-1, 0])), m.convolve(kept, taps), m.convolve(taps, kept),
+        m.interp(x, kept, kept * 2), m.cov(kept, kept * kept), m.isin(x, kept),
+    ]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_functions_that_need_elements() -> None:
+    compiled = dlc.jit(lambda x, limit: of_elements(dnp, x, limit), target="reference")
+    for limit in map(np.float32, (10, 9, 4, -1)):
+        for got, wanted in zip(compiled(ROWS, limit), of_elements(np, ROWS, limit), strict=True):
+            np.testing.assert_allclose(got, wanted, 1e-5)
+    functions: list[Callable[..., Any]] = [
+        lambda x: x[x > 11][dnp.array([0])],
+        lambda x: dnp.convolve(x[x > 11], np.ones(2)),
+        lambda x: dnp.interp(x, x[x > 11], x[x > 11]),
+    ]
+    for function in functions:
+        with pytest.raises(DlcError, match=r"index 0 is outside axis 0 of size 0|no elements along axis 0"):
+            dlc.jit(function, target="reference")(ROWS)
+    assert not np.asarray(dlc.jit(lambda x: dnp.isin(x, x[x > 11]), target="reference")(ROWS)).any()

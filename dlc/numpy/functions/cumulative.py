@@ -15,6 +15,7 @@ from dlc.numpy.apply import (
     Operand,
     apply,
     convert,
+    is_empty,
     is_floating,
     normalize_axis,
     operand,
@@ -29,6 +30,7 @@ from dlc.numpy.functions.indexing import getitem
 from dlc.numpy.functions.joining import concat
 from dlc.numpy.functions.reductions import sum
 from dlc.numpy.functions.shape_manipulation import broadcast_to, flip, ravel, reshape, slice_axis
+from dlc.shapes.dims import is_static
 from dlc.shapes.traced_dims import TracedDim
 
 __all__ = [
@@ -144,7 +146,10 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, /, dx: float = 1.0, axis
 def convolve(x: ArrayLike, v: ArrayLike, /, mode: str = "full") -> Any:
     """Return the convolution of two vectors; mode full, same or valid."""
     a, b = promote(x, v)
-    return _convolve(*((b, a) if b.size > a.size else (a, b)), mode, "convolve")
+    # A full convolution has the same terms in any order: the filter is the one of static size, or else the shorter one.
+    is_full_of_static_size = mode == "full" and is_static(a.shape) != is_static(b.shape)
+    is_exchanged = is_static(a.shape) if is_full_of_static_size else b.size > a.size
+    return _convolve(*((b, a) if is_exchanged else (a, b)), mode, "convolve")
 
 
 def correlate(x: ArrayLike, v: ArrayLike, /, mode: str = "valid") -> Any:
@@ -156,8 +161,8 @@ def correlate(x: ArrayLike, v: ArrayLike, /, mode: str = "valid") -> Any:
 
 
 def _convolve(x: Operand, v: Operand, mode: str, name: str) -> Any:
-    """Return the convolution of a vector with one that is not longer."""
-    if x.ndim != 1 or v.ndim != 1 or v.size == 0:
+    """Return the convolution of a vector with a filter, which is not longer unless the mode is full."""
+    if x.ndim != 1 or v.ndim != 1 or v.size == 0 or is_empty(name, x, (0,), 0):
         refuse(ShapeError(f"{name}: shapes {x.shape} and {v.shape}; expected two nonempty vectors"))
     k = v.size
     padding = {"valid": (0, 0), "same": ((k - 1) - (k - 1) // 2, (k - 1) // 2), "full": (k - 1, k - 1)}

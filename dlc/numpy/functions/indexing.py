@@ -317,26 +317,30 @@ def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> Ke
         count = len(range(start, stop, step))
         # A step beyond the axis takes one element; it may not fit in i64.
         return AxisSlice(axis, start, step if count > 1 else 1, count)
-    _require_in_bounds(k, x, axis)
-    return axis, k
+    return axis, _checked_indices(k, x, axis)
 
 
-def _require_in_bounds(indices: Operand, x: Operand, axis: int, *, is_from_end_allowed: bool = True) -> None:
-    """Raise OutOfBoundsError if a static index is out of bounds."""
+def _checked_indices(indices: Operand, x: Operand, axis: int, *, is_from_end_allowed: bool = True) -> Operand:
+    """Return indices of an axis; raise OutOfBoundsError if a static one is out of bounds.
+
+    The gather checks traced indices, and those of an axis of data-dependent size, which become traced.
+    """
     size = x.shape[axis]
     if not isinstance(indices, np.ndarray) or indices.dtype.kind not in "iu" or not indices.size:
-        return
+        return indices
+    if isinstance(size, TracedDim) and (trace := cast(Tracer, x).owner).is_data_dependent(size):
+        return trace.constant(indices)
     low, high = int(indices.min()), int(indices.max())
     if not (-size if is_from_end_allowed else 0) <= low <= high < size:
         refuse(OutOfBoundsError(f"indices from {low} to {high} are out of bounds for axis {axis} of shape {x.shape}"))
+    return indices
 
 
 @componentwise("x")
 def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None, *, mode: str = "raise") -> Any:
     """Gather slices of `x` along `axis` by index; axis None: of the flattened array. `mode`: "clip" or "wrap" the indices."""
     (x, axis), indices = with_axis_or_flattened("take", x, axis), operand(indices)
-    indices = _indices_by_mode("take", indices, x.shape[axis], mode)
-    _require_in_bounds(indices, x, axis)
+    indices = _checked_indices(_indices_by_mode("take", indices, x.shape[axis], mode), x, axis)
     return _apply_checked_gather(dl.GatherOp, x, indices, axis=axis)
 
 
@@ -359,7 +363,7 @@ def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int | None = -1) 
     (x, axis), indices = with_axis_or_flattened("take_along_axis", x, axis), operand(indices)
     if indices.ndim != x.ndim:
         refuse(ShapeError(f"take_along_axis: indices of shape {indices.shape} for x of shape {x.shape}; expected as many axes"))
-    _require_in_bounds(indices, x, axis)
+    indices = _checked_indices(indices, x, axis)
     broadcast_shape = broadcast_shapes(*(tuple(1 if a == axis else s for a, s in enumerate(v.shape)) for v in (x, indices)))
     rows = [broadcast_to(v, (*broadcast_shape[:axis], v.shape[axis], *broadcast_shape[axis + 1 :])) for v in (x, indices)]
     return _apply_checked_gather(dl.GatherElementsOp, *rows, axis=axis)
@@ -372,7 +376,7 @@ def choose(x: ArrayLike, choices: Sequence[ArrayLike] | Operand, /, *, mode: str
     selectors, *rows = broadcast_arrays(as_index(operand(x)), *promote(*cast("Sequence[ArrayLike]", choices)))
     selectors = _indices_by_mode("choose", selectors, len(rows), mode)
     table = apply(dl.ConcatOp, *(expand_dims(row) for row in rows), axis=0)
-    _require_in_bounds(selectors, table, 0, is_from_end_allowed=False)
+    selectors = _checked_indices(selectors, table, 0, is_from_end_allowed=False)
     if isinstance(selectors, Tracer):
         # A choice is not counted from the end: a negative index is out of bounds as well.
         selectors = where(less(selectors, 0), len(rows), selectors)

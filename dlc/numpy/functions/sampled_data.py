@@ -133,7 +133,7 @@ def cov(
     def covariance(x: Operand) -> Any:
         if fweights is None and aweights is None:
             x = subtract(x, mean(x, axis=1, keepdims=True))
-            weighted, count = x, max(x.shape[1] - correction, 0)
+            weighted, count = x, maximum(x.shape[1] - correction, 0)
         else:
             frequencies, importances = (_sample_weights(w, x) for w in (fweights, aweights))
             weights = multiply(frequencies, importances)

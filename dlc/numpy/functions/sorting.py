@@ -20,6 +20,7 @@ from dlc.numpy.apply import (
     Operand,
     apply,
     convert,
+    is_empty,
     is_floating,
     normalize_axis,
     operand,
@@ -188,7 +189,9 @@ def isin(x: ArrayLike, values: ArrayLike, /, *, invert: bool = False, kind: str 
     # The table is not longer than the array of elements.
     size = min(x.size, _MAX_TABLE_BYTES) if x.dtype.kind in "iu" and is_static((*x.shape, *values.shape)) else 0
     is_member = (
-        _isin_by_table(x, values, size) if _MAX_VALUES_WITHOUT_TABLE < values.size < size else _isin_by_comparison(x, values)
+        _isin_by_table(x, values, size)
+        if size and _MAX_VALUES_WITHOUT_TABLE < values.size < size
+        else _isin_by_comparison(x, values)
     )
     return logical_not(is_member) if invert else is_member
 
@@ -197,11 +200,14 @@ def _isin_by_comparison(x: Operand, values: Operand) -> Any:
     """Return whether elements are among values by comparison or binary search, for any dtype and size."""
     if values.dtype == np.bool_:
         return any_true(equal(expand_dims(x, -1), values), -1)
-    if values.size <= _MAX_COMPARED_VALUES:
+    if is_static(values.shape) and values.size <= _MAX_COMPARED_VALUES:
         # min over xor of the bit patterns is 0 iff one value is equal: fewer instructions than a comparison of each pair.
         differences = bitwise_xor(expand_dims(_bits_of(x), -1), _bits_of(values))
         return logical_and(equal(apply(dl.ReduceMinOp, differences, axes=(x.ndim,), keepdims=False), 0), equal(x, x))
     sorted_values = sort(values)
+    if not is_static(values.shape):
+        # There may be no values.
+        return logical_and(less(searchsorted(sorted_values, x), searchsorted(sorted_values, x, side="right")), equal(x, x))
     return equal(take(sorted_values, minimum(searchsorted(sorted_values, x), values.size - 1), axis=0), x)
 
 
@@ -255,7 +261,8 @@ def interp(
     `period` the coordinates are periodic: xp may have any order, and no x is beyond the points.
     """
     x, xp, fp = promote_to_float(x, xp, fp)
-    if xp.ndim != 1 or untraced(xp.shape) != untraced(fp.shape) or untraced(xp.shape) == (0,):
+    is_vector = xp.ndim == 1 and untraced(xp.shape) == untraced(fp.shape)
+    if not is_vector or is_empty("interp", xp, (0,), 0):
         refuse(ShapeError(f"interp: xp of shape {xp.shape} and fp of shape {fp.shape}; expected vectors of one length, not 0"))
     if period is not None:
         x, xp, fp, left, right = *_periodic(x, xp, fp, period), None, None
