@@ -26,8 +26,13 @@ def _square(factor: Any) -> Any:
     return np.tril(factor) @ np.conj(np.tril(factor)).swapaxes(-1, -2)
 
 
-# Harnesses whose results are unique only up to signs or rounding, or in one triangle, with the function that is compared.
-_UNIQUE_PARTS = {"cholesky": _square, "eigh": np.abs, "qr": np.abs, "svd": np.abs}
+def _unordered(result: Any) -> Any:
+    """Return eigenvalues in a fixed order, or the magnitudes of each row of eigenvectors, which are unique up to factors."""
+    return np.sort(result, -1) if result.ndim == 1 else np.sort(np.abs(result), -1)
+
+
+# Harnesses whose results are unique only up to signs, order or rounding, or in one triangle, with the function that is compared.
+_UNIQUE_PARTS = {"cholesky": _square, "eig": _unordered, "eigh": np.abs, "qr": np.abs, "svd": np.abs}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
