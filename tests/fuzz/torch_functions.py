@@ -158,9 +158,7 @@ def run(trial: Trial) -> tuple[str, str | None]:
 def _differences(torch: Any, compiled: Any, function: Any, arguments: Sequence[Any], has_gradients: bool) -> Iterator[str]:
     """Yield what differs between the results and gradients of two functions."""
     is_leaf = [has_gradients and x.is_floating_point() for x in arguments]
-    copies = [
-        [x.clone().requires_grad_() if leaf else x for x, leaf in zip(arguments, is_leaf, strict=True)] for _ in range(2)
-    ]
+    copies = [[x.clone().requires_grad_() if leaf else x for x, leaf in zip(arguments, is_leaf, strict=True)] for _ in range(2)]
     results = [_tuple(f(*of)) for f, of in zip((compiled, function), copies, strict=True)]
     for k, (got, wanted) in enumerate(zip(*results, strict=True)):
         if problem := _difference(torch, got, wanted):
