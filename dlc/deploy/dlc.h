@@ -214,7 +214,7 @@ typedef struct {
                                  inputs; it fails with the code of one that failed */
     int64_t deadline_ns;      /* nanoseconds from now: a call that has not started by then ends with DLC_DEADLINE; 0: none */
     /* Called when the call has ended, in a thread of the library or in the cancelling one; may submit or destroy the context
-       and close its model, but not wait; or NULL. */
+       and close its model, but not wait; queued calls may wait for it; or NULL. */
     void (*done)(void *user, dlc_context *context, int code);
     void *user;
 } dlc_submission;
