@@ -110,8 +110,8 @@ class Cache:
     def store(self, kind: str, key: str, write: Callable[[Path], object], metadata: Mapping[str, Any]) -> Path | None:
         """Store the file that `write(path)` creates, replacing an entry with this key; return the file of the entry.
 
-        Return None if it was not stored: because there is no usable folder or no space (which is logged), or because the entry
-        alone exceeds the capacity.
+        Return None if it was not stored, which is logged: because there is no usable folder or no space, or because the entry
+        alone exceeds the capacity. Then the other entries stay.
         """
         if self.folder is None or self.folder in _unusable:
             return None
@@ -120,6 +120,10 @@ class Cache:
             new = self._new_folder()
             try:
                 write(new / _ENTRY)
+                if (size := (new / _ENTRY).stat().st_size) > self.capacity:
+                    message = "dlc: not cached: %d bytes exceed the cache's capacity of %d; raise it by DLC_CACHE_SIZE=%dG"
+                    log.warning(message, size, self.capacity, 2 * size // (1 << 30) + 1)
+                    return None
                 (new / _ENTRY).chmod(0o600)
                 (new / _METADATA).write_text(json.dumps(metadata))
                 (new / _HITS).touch()

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from dlc.cli.common import examples, json_option, reports_errors, target_option
 from dlc.cli.compile_options import compile_options
+from dlc.cli.language_model_options import language_model_options
 from dlc.instrument.report import Progress, ProgressEvent
 from dlc.language_models.generation import finish, prompt_ids
 from dlc.language_models.language_model import LanguageModel, stream
@@ -44,9 +45,7 @@ from dlc.progress import progress_on
 )
 @click.option("--repetition-penalty", type=float, default=1.0, show_default=True, help="Divides logits of earlier tokens.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the draws.")
-@click.option("--context", type=click.IntRange(1), help="The maximum number of tokens of a text (default: up to 8192).")
-@click.option("--draft-tokens", type=click.IntRange(0), default=0, show_default=True, help="Draft tokens that a step verifies.")
-@click.option("--draft-model", type=click.Path(exists=True, path_type=Path), help="A smaller model that proposes draft tokens.")
+@language_model_options
 @click.option("--ignore-end", is_flag=True, help="Continue after a token that ends the text, to measure speed.")
 @target_option
 @click.option("--threads", "--num-threads", "num_threads", type=click.IntRange(1), help="Number of threads (default: all).")
@@ -67,6 +66,7 @@ def generate_command(
     context: int | None,
     draft_tokens: int,
     draft_model: Path | None,
+    cache_dtype: str,
     ignore_end: bool,
     target: str,
     num_threads: int | None,
@@ -82,7 +82,7 @@ def generate_command(
     text = sys.stdin.read() if prompt == "-" else prompt
     with progress_on() as progress:
         settings: dict[str, Any] = {"target": target, "context": context, "num_threads": num_threads, **compile_settings}
-        settings["progress"] = partial(_report, progress)
+        settings |= {"cache_dtype": cache_dtype, "progress": partial(_report, progress)}
         loaded = LanguageModel.load(model, draft_tokens=draft_tokens, **settings)
         drafter_model = None if draft_model is None else LanguageModel.load(draft_model, **settings)
         ids = prompt_ids(loaded, [{"role": "user", "content": text}] if chat else text)

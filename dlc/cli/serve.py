@@ -21,6 +21,7 @@ from dlc.cli.common import (
     target_option,
 )
 from dlc.cli.compile_options import compile_options
+from dlc.cli.language_model_options import language_model_options
 from dlc.cli.shape_options import Shapes, shape_option
 from dlc.errors import UnsupportedError
 from dlc.language_models.embedding_model import EmbeddingModel, is_encoder
@@ -80,7 +81,7 @@ _SHUTDOWN_SECONDS = 30
     "--max-pending", type=click.IntRange(1), default=1024, show_default=True, help="More waiting requests get status 429."
 )
 @click.option("--max-request-mb", type=click.IntRange(1), default=64, show_default=True, help="Larger requests get status 413.")
-@click.option("--context", type=click.IntRange(1), help="The maximum number of tokens of a text of a language model.")
+@language_model_options
 @click.option("--deadline-ms", type=NonNanFloatRange(0, min_open=True), help="Requests that start later get status 504.")
 @compile_options("num_threads", "cpus", "inter_op", "cache")
 @reports_errors
@@ -99,6 +100,9 @@ def serve_command(
     max_pending: int,
     max_request_mb: int,
     context: int | None,
+    cache_dtype: str,
+    draft_tokens: int,
+    draft_model: Path | None,
     deadline_ms: float | None,
     compile_settings: dict[str, Any],
 ) -> None:
@@ -138,10 +142,11 @@ def serve_command(
         for path in language_models
         if is_encoder(path)
     }
+    text_settings: dict[str, Any] = {"context": context, "cache_dtype": cache_dtype, "target": target, **compile_settings}
+    drafting = None if draft_model is None else LanguageModel.load(draft_model, **text_settings)
     texts = {
         path.stem: TextQueue(
-            LanguageModel.load(path, context=context, max_texts=streams, target=target, **compile_settings),
-            max_pending,
+            LanguageModel.load(path, max_texts=streams, draft_tokens=draft_tokens, **text_settings), max_pending, drafting
         )
         for path in language_models
         if path.stem not in encoders

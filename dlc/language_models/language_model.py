@@ -141,9 +141,17 @@ class LanguageModel:
         """
         return TextBatch(self.model, self.tokenizer, self.context, drafter)
 
-    def drafter(self) -> Drafter:
-        """Return a drafter that proposes this model's most probable tokens."""
-        return ModelDrafter(self.session(), self.context)
+    def drafter_of(self, draft_model: LanguageModel) -> Drafter:
+        """Return a drafter that proposes the most probable tokens of a smaller model.
+
+        Raises ArgumentError for a model with another vocabulary.
+        """
+        if self.vocabulary_size != draft_model.vocabulary_size:
+            raise ArgumentError(
+                f"draft_model {draft_model.name} has a vocabulary of {draft_model.vocabulary_size} tokens; expected the "
+                f"{self.vocabulary_size} tokens of {self.name}: pass a model with the same tokenizer"
+            )
+        return ModelDrafter(draft_model.session(), draft_model.context)
 
 
 class TextSession:
@@ -193,7 +201,7 @@ def stream(
 
     `draft_model` proposes the tokens that a model with `draft_tokens` verifies. Raises ArgumentError if it does not fit.
     """
-    batch = model.batch(None if draft_model is None else _drafter(model, draft_model))
+    batch = model.batch(None if draft_model is None else model.drafter_of(draft_model))
     batch.add(prompt, max_tokens, sampling, ignore_end=ignore_end)
     while True:
         for _, event in batch.advance():
@@ -202,12 +210,3 @@ def stream(
             if isinstance(event, Exception):
                 raise event
             yield event
-
-
-def _drafter(model: LanguageModel, draft_model: LanguageModel) -> Drafter:
-    if model.vocabulary_size != draft_model.vocabulary_size:
-        raise ArgumentError(
-            f"draft_model {draft_model.name} has a vocabulary of {draft_model.vocabulary_size} tokens; expected the "
-            f"{model.vocabulary_size} tokens of {model.name}: pass a model with the same tokenizer"
-        )
-    return draft_model.drafter()

@@ -16,11 +16,14 @@ from dlc.machine.cpus import running_on
 
 
 class TextQueue:
-    """The texts of one language model, which a step decodes together; others wait until one of them ends."""
+    """The texts of one language model, which a step decodes together; others wait until one of them ends.
 
-    def __init__(self, model: LanguageModel, max_pending: int) -> None:
+    `draft_model` proposes the tokens that a model with `draft_tokens` verifies.
+    """
+
+    def __init__(self, model: LanguageModel, max_pending: int, draft_model: LanguageModel | None = None) -> None:
         self.model = model
-        self._batch = model.batch()
+        self._batch = model.batch(None if draft_model is None else model.drafter_of(draft_model))
         self._max_pending = max_pending
         self._events: dict[Text, asyncio.Queue[Event]] = {}
         self._is_needed = asyncio.Event()

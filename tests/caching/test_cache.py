@@ -162,6 +162,13 @@ def test_foreign_files_in_the_folder_are_not_removed(cache: Cache) -> None:
     assert files(cache) == before
 
 
+def test_an_entry_above_the_capacity_leaves_the_others(cache: Cache, caplog: pytest.LogCaptureFixture) -> None:
+    cache.store("text", "a", writes("one"), {})
+    assert Cache(cache.folder, capacity=200).store("text", "b", writes("1" * 300), {}) is None
+    assert "300 bytes exceed the cache's capacity of 200; raise it by DLC_CACHE_SIZE" in caplog.text
+    assert [e.key for e in cache.entries()] == ["a"]
+
+
 def test_the_folder_is_private(tmp_path: Path) -> None:
     before = os.umask(0)
     try:

@@ -1,0 +1,44 @@
+"""Options of the commands that generate text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from dlc.language_models.step_sizes import CACHE_DTYPES
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option(
+        "--context",
+        type=click.IntRange(1),
+        help="The maximum number of tokens of a text (default: that of the model, to 8192).",
+    ),
+    click.option(
+        "--cache-dtype",
+        type=click.Choice(list(CACHE_DTYPES)),
+        default="f16",
+        show_default=True,
+        help="The dtype of the KV cache; int8 takes half of the memory.",
+    ),
+    click.option(
+        "--draft-tokens",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Draft tokens that a step verifies, for one text at once.",
+    ),
+    click.option(
+        "--draft-model", type=click.Path(exists=True, path_type=Path), help="A smaller model that proposes draft tokens."
+    ),
+)
+
+
+def language_model_options(command: C) -> C:
+    """Add the options of a loaded language model to a command."""
+    return reduce(lambda decorated, option: option(decorated), reversed(_OPTIONS), command)
