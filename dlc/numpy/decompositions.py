@@ -15,7 +15,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.numpy.apply import Operand, apply, apply_all, convert, in_float32_or_wider
 from dlc.numpy.custom_derivatives import with_jvp_rule
-from dlc.numpy.functions.comparison import equal, greater, greater_equal
+from dlc.numpy.functions.comparison import equal, greater, greater_equal, less
 from dlc.numpy.functions.creation import arange, tril, zeros
 from dlc.numpy.functions.elementwise import abs, add, divide, log, multiply, negative, sign, subtract, where
 from dlc.numpy.functions.indexing import getitem, take_along_axis
@@ -413,8 +413,17 @@ def _pseudo_inverse_tangent(y: Operand, operands: Operands, tangents: Operands) 
 @with_jvp_rule(_pseudo_inverse_tangent)
 def pseudo_inverse(x: Operand, threshold: Operand) -> Any:
     """Return V·s⁻¹·Uᵀ without the singular values of at most `threshold` times the largest one."""
-    u, s, vt = reduced_svd(x)
-    return matmul(matrix_transpose(vt), multiply(matrix_transpose(u), expand_dims(_truncated_reciprocal(s, threshold), -1)))
+    scale = _scale_to_normal_numbers(x)
+    u, s, vt = reduced_svd(multiply(x, scale))
+    scaled_ut = multiply(matrix_transpose(u), expand_dims(_truncated_reciprocal(s, threshold), -1))
+    return multiply(matmul(matrix_transpose(vt), scaled_ut), scale)
+
+
+def _scale_to_normal_numbers(x: Operand) -> Any:
+    """Return for each matrix a power of two by which its elements become normal numbers, 1 if the largest is not tiny."""
+    info = np.finfo(x.dtype)
+    largest = max(abs(x), axis=(-2, -1), keepdims=True, initial=0)
+    return convert(where(less(largest, float(info.tiny / info.eps)), float(1 / info.tiny), 1), x.dtype)
 
 
 def _least_squares_tangent(x: Operand, operands: Operands, tangents: Operands) -> Any:
@@ -435,6 +444,8 @@ def least_squares(a: Operand, b: Operand, threshold: Operand) -> Any:
 
     Singular values of at most `threshold` times the largest are ignored.
     """
-    u, s, vt = reduced_svd(a)
-    coefficients = multiply(matmul(matrix_transpose(u), b), expand_dims(_truncated_reciprocal(s, threshold), -1))
-    return matmul(matrix_transpose(vt), coefficients)
+    scale, scale_of_b = _scale_to_normal_numbers(a), _scale_to_normal_numbers(b)
+    u, s, vt = reduced_svd(multiply(a, scale))
+    projected = matmul(matrix_transpose(u), multiply(b, scale_of_b))
+    coefficients = multiply(projected, expand_dims(_truncated_reciprocal(s, threshold), -1))
+    return multiply(matmul(matrix_transpose(vt), coefficients), divide(scale, scale_of_b))

@@ -167,3 +167,13 @@ def test_the_derivative_of_the_determinant_of_a_singular_matrix(rank: int) -> No
     x = with_values(np.r_[np.arange(1.0, rank + 1), np.zeros(4 - rank)], np.float64)
     cofactors = [[(-1) ** (i + j) * np.linalg.det(np.delete(np.delete(x, i, 0), j, 1)) for j in range(4)] for i in range(4)]
     near(dlc.grad(dnp.linalg.det)(x), cofactors, 1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_least_squares_of_subnormal_numbers(dtype: type) -> None:
+    exact = np.array([[4.0, 1, 1], [2, 3, 2], [1, 5, 3]])
+    tiny = (exact * (8 * np.finfo(dtype).smallest_subnormal)).astype(dtype)
+    solve = dlc.jit(lambda x: dnp.linalg.lstsq(x[:, :2], x[:, 2])[0], target="reference")
+    near(solve(tiny), np.linalg.lstsq(exact[:, :2], exact[:, 2])[0], 1e-6)
+    small = exact[:, :2] * 2.0 ** (np.finfo(dtype).minexp + 10)
+    near(dnp.linalg.pinv(small.astype(dtype)), np.linalg.pinv(small), 1e-5)
