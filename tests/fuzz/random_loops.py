@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import dlc
+import dlc.numpy as dnp
+
 INTEGERS = ("int8", "uint8", "int16", "int32", "int64", "uint32")
 _MAX_DEPTH = 3
 
@@ -63,15 +66,17 @@ class RandomLoops:
     def _statement(self, depth: int) -> Statement:
         r = self._random
         kinds = ["scalar", "scalar", "integer", "write", "add", "read", "matrix", "flag", "select", "maximum"]
-        kinds += ["duplicate", "exchange", "copy_element", "temporary"]
+        kinds += ["duplicate", "exchange", "copy_element", "temporary", "search", "sequences", "near_limit"]
         if depth < _MAX_DEPTH:
-            kinds += ["for", "while", "scan", "if", "for", "while", "captured"]
+            kinds += ["for", "while", "scan", "if", "for", "while", "captured", "checkpoint"]
         kind = r.choice(kinds)
         numbers = tuple(r.randint(0, 100) for _ in range(3))
         if kind in ("for", "scan", "while", "captured"):
             # Short loops may be unrolled, and zero steps are allowed.
             steps = r.choice((0, 1, 3, 9, 12)) if depth == 0 else r.choice((0, 2, 9))
             return Statement(kind, (steps, *numbers), (self._statements(depth + 1),))
+        if kind == "checkpoint":
+            return Statement(kind, numbers, (self._statements(depth + 1),))
         if kind == "if":
             return Statement(kind, numbers, (self._statements(depth + 1), self._statements(depth + 1)))
         return Statement(kind, numbers)
@@ -156,6 +161,27 @@ class Interpreter:
     def _maximum(self, statement: Statement, s: State) -> State:
         return s._replace(b=self._np.sin(s.m.sum() + s.m.max(axis=0)[0] + s.x[0]))
 
+    def _search(self, statement: Statement, s: State) -> State:
+        """Find the first element of `x` above a limit, and continue with it."""
+        limit, size = statement.numbers[0] / 100, s.x.shape[0]
+        position = self._control.search(lambda k: (k < size - 1) & (s.x[k] < limit))
+        return s._replace(b=self._np.sin(s.x[position] + s.b), k=(s.k + position.astype(s.k.dtype)).astype(s.k.dtype))
+
+    def _sequences(self, statement: Statement, s: State) -> State:
+        """Sum elements of sequences of several types, in either direction."""
+        flags = self._np.arange(s.x.shape[0]) % 3 == statement.numbers[0] % 3
+        numbers = self._np.arange(s.x.shape[0], dtype=np.int16)
+        total = self._control.sum_sequences((s.x, flags, numbers, s.y), bool(statement.numbers[1] % 2), s.a)
+        return s._replace(a=self._np.sin(total))
+
+    def _near_limit(self, statement: Statement, s: State) -> State:
+        """Set `k` near the largest integer of its type, so that later sums wrap."""
+        largest = np.iinfo(s.k.dtype).max - statement.numbers[0] % 3
+        return s._replace(k=self._np.where(s.p, s.k, s.k.dtype.type(largest)).astype(s.k.dtype))
+
+    def _checkpoint(self, statement: Statement, s: State) -> State:
+        return self._control.checkpoint(lambda s: self.run(statement.bodies[0], s), s)
+
     def _for(self, statement: Statement, s: State) -> State:
         return self._control.for_loop(statement.numbers[0], lambda s: self.run(statement.bodies[0], s), s)
 
@@ -196,9 +222,23 @@ class PlainControl:
     def cond(self, p: Any, then: Callable[[State], State], otherwise: Callable[[State], State], s: State) -> State:
         return then(s) if p else otherwise(s)
 
+    def search(self, continues: Callable[[Any], Any]) -> Any:
+        k = np.int64(0)
+        while continues(k):
+            k += 1
+        return k
+
+    def sum_sequences(self, sequences: tuple[Any, ...], reverse: bool, total: Any) -> Any:
+        for x, flag, n, y in list(zip(*sequences, strict=True))[:: -1 if reverse else 1]:
+            total = np.sin(total + (x if flag else y * n * 0.125))
+        return total
+
+    def checkpoint(self, body: Callable[[State], State], s: State) -> State:
+        return body(s)
+
 
 class LaxControl:
-    """Loops and branches of `dlc.lax`, or of `jax.lax`."""
+    """Loops and branches of `dlc.lax`."""
 
     def __init__(self, lax: Any) -> None:
         self._lax = lax
@@ -219,6 +259,19 @@ class LaxControl:
 
     def cond(self, p: Any, then: Callable[[State], State], otherwise: Callable[[State], State], s: State) -> State:
         return self._lax.cond(p, then, otherwise, s)
+
+    def search(self, continues: Callable[[Any], Any]) -> Any:
+        return self._lax.while_loop(continues, lambda k: k + 1, np.int64(0))
+
+    def sum_sequences(self, sequences: tuple[Any, ...], reverse: bool, total: Any) -> Any:
+        def step(total: Any, elements: Any) -> tuple[Any, None]:
+            x, flag, n, y = elements
+            return dnp.sin(total + dnp.where(flag, x, y * n * 0.125)), None
+
+        return self._lax.scan(step, total, sequences, reverse=reverse)[0]
+
+    def checkpoint(self, body: Callable[[State], State], s: State) -> State:
+        return dlc.checkpoint(body)(s)
 
 
 def plain_update(x: Any, i: Any, value: Any, mode: str) -> Any:
