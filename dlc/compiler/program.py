@@ -47,7 +47,7 @@ from dlc.runtime.program.host_program import weight_array
 from dlc.shapes.dims import Dim, Size, UndecidableError, is_static, substitute
 from dlc.shapes.input_sizes import bind_sizes
 from dlc.shapes.ranges import SizeRange
-from dlc.shapes.shape_specs import ShapeSpecs, bind_symbolic_sizes, split_ranges
+from dlc.shapes.shape_specs import ShapeSpecs, TensorShape, bind_symbolic_sizes, split_ranges
 from dlc.stablehlo import is_stablehlo, read_module
 from dlc.value_types import IOSignature
 from dlc.weights import WeightStore
@@ -60,7 +60,7 @@ class Program:
     Attributes:
         remaining_passes: The passes that have not run yet on a dumped module.
         files: The files of external data that were read with the model.
-        reimport: Imports the model again for static shapes of some inputs.
+        reimport: Imports the model again for other shapes of some inputs.
         defaults: Values of inputs that a call may omit.
         io_signature: The value types of the model's inputs and outputs, if not all of them are tensors.
         module_owner: Keeps the module alive as long as this program or one derived from it is in use.
@@ -71,7 +71,7 @@ class Program:
     name: str = "model"
     remaining_passes: str | None = None
     files: tuple[Path, ...] = ()
-    reimport: Callable[[Mapping[str, Sequence[int]]], Program] | None = None
+    reimport: Callable[[Mapping[str, TensorShape]], Program] | None = None
     defaults: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])
     io_signature: IOSignature | None = None
     module_owner: OpOwner | None = None
@@ -108,10 +108,10 @@ class Program:
         """Return this program with weights that do not depend on a file, for compilations at run time."""
         return replace(self, weights=self.weights.copy_to_memory())
 
-    def with_sizes(self, sizes: Mapping[str, Size]) -> Program:
-        """Return this program with symbols replaced by sizes or by other symbols."""
+    def with_sizes(self, sizes: Mapping[str, Size], *, keeps_types: bool = False) -> Program:
+        """Return this program with symbols replaced by sizes or by other symbols; see `bind_dims`."""
         module = self.module.clone()
-        bind_dims(module, sizes)
+        bind_dims(module, sizes, keeps_types=keeps_types)
         return replace(self, module=module)
 
     def reimport_for(self, sizes: Mapping[str, int]) -> Program | None:
@@ -123,7 +123,7 @@ class Program:
         if self.reimport is None:
             return None
         with suppress(ShapeError, UndecidableError):
-            self.with_sizes(sizes)
+            self.with_sizes(sizes, keeps_types=True)
             return None
         return import_for(sizes, partial(self.reimport, {}), size_ranges(self.module))
 
@@ -135,12 +135,13 @@ class Program:
         Raises ShapeError for sizes that are invalid in the model.
         """
         try:
-            return self.with_sizes(sizes)
+            return self.with_sizes(sizes, keeps_types=self.reimport is not None)
         except (ShapeError, UndecidableError) as error:
             if self.reimport is None:
                 raise
             try:
-                return self.reimport({info.name: [int(substitute(s, sizes)) for s in info.shape] for info in self.inputs})
+                shapes = {info.name: [substitute(s, sizes) for s in info.shape] for info in self.inputs}
+                return self.reimport({n: [s if isinstance(s, int) else str(s) for s in shape] for n, shape in shapes.items()})
             except DlcError:
                 raise error from None
 
@@ -241,7 +242,7 @@ def load_program(
     if isinstance(source, Path) and source.suffix == MLIR_SUFFIX:
         return _dumped_program(source, input_shapes, input_values)
 
-    def reimport(shapes: Mapping[str, Sequence[int]]) -> Program:
+    def reimport(shapes: Mapping[str, TensorShape]) -> Program:
         # The shapes of the tensors of a list are derived from the list.
         tensor_shapes = {name: shape for name, shape in shapes.items() if name not in element_names}
         return load_program(source, {**(input_shapes or {}), **tensor_shapes}, input_values)

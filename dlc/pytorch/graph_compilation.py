@@ -22,8 +22,7 @@ from dlc.runtime.models.model import Model
 from dlc.runtime.models.specializations import Specialization
 from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
 from dlc.shapes.dims import Dim, Size, UndecidableError, is_static, substitute
-from dlc.shapes.input_sizes import bind_sizes
-from dlc.shapes.shape_specs import ShapeSpecs, specified_sizes, split_ranges
+from dlc.shapes.shape_specs import ShapeSpecs, TensorShape, specified_sizes, split_ranges
 
 # The additional last input of a program that draws random numbers.
 SEED = TensorInfo("seed", (), np.dtype(np.int64))
@@ -89,13 +88,10 @@ def build_model(graph: FxGraph, name: str, target: str | Backend, options: Optio
     return SpecializedModel(name, tuple(inputs), tuple(graph.outputs), specialize, ranges=graph.ranges).model()
 
 
-def with_input_shapes(graph: FxGraph, shapes: Mapping[str, Sequence[int]]) -> FxGraph:
-    """Return the graph with its symbolic sizes replaced by those of these input shapes."""
-    sizes: dict[str, int] = {}
-    for info in graph.inputs:
-        if info.name in shapes:
-            bind_sizes(info.shape, shapes[info.name], sizes)
-    return substitute_sizes(graph, sizes)
+def with_input_shapes(graph: FxGraph, shapes: Mapping[str, TensorShape]) -> FxGraph:
+    """Return the graph with its symbolic sizes replaced by those of these shapes of its inputs and other arrays."""
+    names = {info.name for info in graph.inputs}
+    return substitute_sizes(graph, specified_sizes(graph.inputs, {n: shape for n, shape in shapes.items() if n in names}))
 
 
 def with_requested_shapes(graph: FxGraph, shapes: ShapeSpecs) -> FxGraph:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from dlc.frontend.problems import SpecializationRequiredError
 from dlc.model_transforms import DerivativeRequest, ModelTransform, ParameterizedModel, TrainStep
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 from dlc.shapes.dims import UndecidableError, is_static
-from dlc.shapes.shape_specs import ShapeSpecs
+from dlc.shapes.shape_specs import ShapeSpecs, TensorShape
 from dlc.training.derivatives import build_derivative
 from dlc.training.model_names import ModelNames
 from dlc.training.training_step import build_training_step, trained_output
@@ -74,7 +74,7 @@ def derived_program(
         case TrainStep():
             derived = build_training_step(program, transform, output_names[0])
 
-    def reimport(sizes: Mapping[str, Sequence[int]]) -> Program:
+    def reimport(sizes: Mapping[str, TensorShape]) -> Program:
         known_input_shapes = {info.name: sizes[info.name] for info in names.inputs if info.name in sizes}
         return derived_program(source, transform, {**(input_shapes or {}), **known_input_shapes}, input_values)
 

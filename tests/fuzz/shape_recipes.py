@@ -329,7 +329,59 @@ def unique(graph: Graph) -> None:
         graph.append("MatMul", [distinct, column])
 
 
+def computed_count(graph: Graph) -> None:
+    """Numbers, rows, repetitions, largest elements or iterations, as many as a computed size, which may be negative."""
+    if (x := graph.value(lambda v: v.ndim > 0)) is None:
+        return
+    draw, rank = graph.random, graph.values[x].ndim
+    axis = draw.randrange(rank)
+    scaled = _first(graph.append("Mul", [_size(graph, x, axis), graph.constant([draw.choice([1, 1, 2])])]))
+    count = _first(graph.append("Sub", [scaled, graph.constant([draw.choice([0, 1, 4])])]))
+    if draw.random() < 0.4:
+        count = _first(graph.append("Div", [count, graph.constant([draw.choice([2, 3])])]))
+    kind = draw.choice(["range", "rows", "tile", "largest", "loop"])
+    if kind == "rows":
+        graph.append("ConstantOfShape", [count])
+    elif kind == "tile":
+        graph.append("Tile", [x, _first(graph.append("Concat", [*[graph.constant([1])] * (rank - 1), count], axis=0))])
+    elif kind == "largest":
+        graph.append("TopK", [x, count], 2, axis=axis)
+    else:
+        number = _first(graph.append("Squeeze", [count, graph.constant([0])]))
+        if kind == "range":
+            numbers = _first(graph.append("Range", [graph.constant(0), number, graph.constant(draw.choice([1, 2]))]))
+            graph.append("Cast", [numbers], to=TensorProto.FLOAT)
+            return
+        nodes = [helper.make_node("Identity", ["going"], ["continues"]), helper.make_node("Neg", ["state"], ["next"])]
+        infos = [helper.make_empty_tensor_value_info(n) for n in ("number", "going", "state", "continues", "next")]
+        graph.append("Loop", [number, "", x], 1, body=helper.make_graph(nodes, "body", infos[:3], infos[3:]))
+
+
+def equal_sizes(graph: Graph) -> None:
+    """A branch on whether derived sizes are equal, or operands of derived sizes that must be: 2N == M + 1, N * K == M."""
+    draw = graph.random
+    x, y = (graph.value(lambda v: v.ndim > 0) for _ in range(2))
+    if x is None or y is None:
+        return
+    if draw.random() < 0.5:
+        flat, other = (_first(graph.append("Reshape", [v, graph.constant([-1])])) for v in (x, y))
+        doubled = _first(graph.append("Concat", [flat, flat], axis=0))
+        longer = _first(graph.append("Pad", [other, graph.constant([draw.choice([0, 1]), draw.choice([0, 1])])]))
+        graph.append("Add", [draw.choice([flat, doubled]), longer])
+        return
+    doubled = _first(graph.append("Mul", [_size(graph, x, 0), graph.constant([2])]))
+    next_size = _first(graph.append("Add", [_size(graph, y, -1), graph.constant([1])]))
+    condition = _first(graph.append(draw.choice(["Equal", "Less"]), [doubled, next_size]))
+    bodies = [
+        helper.make_graph(
+            [helper.make_node(op, [x], [f"{op}_result"])], op, [], [helper.make_empty_tensor_value_info(f"{op}_result")]
+        )
+        for op in ("Neg", "Abs")
+    ]
+    graph.append("If", [condition], 1, [x], then_branch=bodies[0], else_branch=bodies[1])
+
+
 RECIPES = (
     dilated_pool, transposed_conv, global_pool, resize, depth_to_space, indexed, one_hot, sized_slice, sized_reshape, attention,
-    normalize, quantize, recurrence, nested_branch, growing_loop, unique,
+    normalize, quantize, recurrence, nested_branch, growing_loop, unique, computed_count, equal_sizes,
 )  # fmt: skip

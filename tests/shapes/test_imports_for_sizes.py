@@ -77,3 +77,16 @@ def test_an_inferred_size_divides_without_elements() -> None:
         assert call(np.ones((0, 4, 3), np.float32)).shape == (0, 6, 2)
         with pytest.raises(DlcError, match=r"do not fill|M % 2 == 0"):
             call(np.ones((0, 5, 3), np.float32))
+
+
+def test_a_size_of_1_that_broadcasts_does_not_keep_shapes_of_later_ops() -> None:
+    """For K = 4, the product has K rows, not K % 3 as for the sizes of which the symbolic types hold."""
+    source = (
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[K,2] x) => (float[R,1] y) '
+        "<int64[1] three = {3}, int64[1] one = {1}, int64[1] two = {2}> { k = Shape <start = 0, end = 1> (x) r = Mod (k, three) "
+        "s = Concat <axis = 0> (r, one) c = ConstantOfShape (s) z = Add (x, c) y = Slice (z, one, two, one) }"
+    )
+    model = dlc.compile_model(onnx.parser.parse_model(source), target="reference", cache=False)
+    for k in (2, 4, 1, 7):
+        x = np.arange(2 * k, dtype=np.float32).reshape(k, 2)
+        np.testing.assert_array_equal(model(x)["y"], x[:, 1:])

@@ -20,11 +20,15 @@ from dlc.shapes.dims import Dim, Size
 from dlc.shapes.guards import Guard
 
 
-def bind_dims(module: ModuleOp, sizes: Mapping[str, Size]) -> None:
-    """Replace the named symbols in the module's functions by sizes; kernels have separate symbols."""
+def bind_dims(module: ModuleOp, sizes: Mapping[str, Size], *, keeps_types: bool = False) -> None:
+    """Replace the named symbols in the module's functions by sizes; kernels have separate symbols.
+
+    With `keeps_types`, raise ShapeError if the type of a result differs from the one inferred for symbolic sizes, such as for a
+    size of 1 that broadcasts: properties of later ops may have been derived from that type.
+    """
     for op in module.ops:
         if isinstance(op, func.FuncOp):
-            _bind(op, sizes)
+            _bind(op, sizes, keeps_types=keeps_types)
             # A declared result size may name another symbol than the inferred one, if guards had made them equal.
             op.update_function_type()
 
@@ -50,7 +54,7 @@ def bound_op(op: DlOp | Control, shapes: Sequence[tuple[int, ...]], sizes: Mappi
     return copy
 
 
-def _bind(outermost: Operation, sizes: Mapping[str, Size]) -> None:
+def _bind(outermost: Operation, sizes: Mapping[str, Size], *, keeps_types: bool = False) -> None:
     retyped: set[SSAValue] = set()
     for op in outermost.walk():
         match op:
@@ -59,7 +63,7 @@ def _bind(outermost: Operation, sizes: Mapping[str, Size]) -> None:
             case func.FuncOp() | KernelOp():
                 _bind_function(op, sizes, retyped)
             case DlOp():
-                _bind_op(op, sizes, retyped)
+                _bind_op(op, sizes, retyped, keeps_types=keeps_types)
             case Control() | DispatchOp():
                 _bind_declared_types(op, sizes, retyped)
             case _:
@@ -91,12 +95,14 @@ def _bind_guards(guards: Sequence[Guard], sizes: Mapping[str, Size]) -> Iterator
             raise ShapeError(f"{guard.description}; with {text}")
 
 
-def _bind_op(op: DlOp, sizes: Mapping[str, Size], retyped: set[SSAValue]) -> None:
+def _bind_op(op: DlOp, sizes: Mapping[str, Size], retyped: set[SSAValue], *, keeps_types: bool = False) -> None:
     """Bind the sizes in an op's properties, and infer its result types again if these or its operand types changed."""
     if not _bind_properties(op, sizes) and not any(v in retyped for v in op.operands):
         return
     try:
         for result, type_ in zip(op.results, op.infer(), strict=True):
+            if keeps_types and type_ != (expected := _bind_type(result.type, sizes)):
+                raise ShapeError(f"{op.name}: shape {shape_of(type_)}; expected {shape_of(expected)}")
             _retype(result, type_, retyped)
     except ShapeError as error:
         text = ", ".join(f"{symbol} = {size}" for symbol, size in sizes.items())
