@@ -11,10 +11,10 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataMovement
 from dlc.dialects.dl.low_precision.packed_dot import ViewAsI32Op
 from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp
-from dlc.dialects.dl.programs.control import LoopLikeOp, ScanOp
+from dlc.dialects.dl.programs.control import LoopLikeOp, ScanOp, WhileOp
 from dlc.dialects.dl.programs.identities import AddDependencyOp
 from dlc.dialects.dl.programs.program import SEGMENT, DispatchOp, output_aliases
-from dlc.ir import Operation, SSAValue, func
+from dlc.ir import Operation, OpResult, SSAValue, func
 from dlc.shapes.dims import is_multiple, is_static, product, row_major
 
 # Ops whose result is exactly their operand's buffer.
@@ -112,6 +112,12 @@ def source_of(value: SSAValue) -> tuple[SSAValue, int]:
     return value, offset
 
 
+def result_index(value: SSAValue) -> int:
+    """Return the index of a value among the results of its op."""
+    assert isinstance(value, OpResult)
+    return value.index
+
+
 def in_place_updates(state: SSAValue, next_state: SSAValue) -> list[SSAValue]:
     """Return the values that ops compute one after the other in place of a state, from the next state back.
 
@@ -121,9 +127,9 @@ def in_place_updates(state: SSAValue, next_state: SSAValue) -> list[SSAValue]:
     value = next_state
     while value is not state:
         op = value.owner
-        if not isinstance(op, DispatchOp | LoopLikeOp):
+        if not isinstance(op, DispatchOp | ScanOp | WhileOp):
             return []
-        argument = output_aliases(op).get(list(op.results).index(value))
+        argument = output_aliases(op).get(result_index(value))
         if argument is None:
             return []
         values.append(value)

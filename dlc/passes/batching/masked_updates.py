@@ -55,9 +55,7 @@ def _masked_update(op: ScatterRowsOp, mask: SSAValue) -> SSAValue:
         # -0.0 changes no float: 0.0 would change the sign of -0.0.
         unchanged = build.scalar(-0.0 if is_float(element) else 0, like=op.x)
     else:
-        gather = build(GatherOp, op.x, op.indices, axis=0)
-        for name in ("checked", "in_bounds", "reported_axes"):
-            if name in op.properties:
-                gather.owner.properties[name] = op.properties[name]
-        unchanged = gather
+        names = ("checked", "in_bounds", "reported_axes")
+        properties = {name: op.properties[name] for name in names if name in op.properties}
+        unchanged = build(GatherOp, op.x, op.indices, axis=0, **properties)
     return build(SelectOp, mask, op.updates, unchanged)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dlc.dialects.dl.base import attribute
-from dlc.dialects.dl.programs.control import LoopLikeOp, ScanOp, captured_values
+from dlc.dialects.dl.programs.control import ScanOp, WhileOp, captured_values
 from dlc.dialects.dl.programs.program import OUTPUT_ALIASES, DispatchOp, YieldOp, output_aliases
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, walk_ops
 from dlc.passes.dl.rewriting import users
 from dlc.passes.fusion.kernel_table import KernelTable
 from dlc.passes.fusion.reuse_donated import readers, replaces_rows, set_output_alias
-from dlc.passes.views import in_place_updates, source_of
+from dlc.passes.views import in_place_updates, result_index, source_of
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class UpdateInPlacePass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         kernels = KernelTable(op)
         # Inner loops first: an outer one checks whether they update its state in place.
-        for loop in reversed(list(walk_ops(op, LoopLikeOp))):
+        for loop in reversed(list(walk_ops(op, ScanOp, WhileOp))):
             _alias_states(loop, kernels)
-        for loop in walk_ops(op, LoopLikeOp):
+        for loop in walk_ops(op, ScanOp, WhileOp):
             for k, value in enumerate(_states(loop)):
                 update = _Update(loop, k, k)
                 if _updates_in_place(loop, k) and _is_last_state_for(value, update):
@@ -52,15 +52,15 @@ def _is_last_state_for(value: SSAValue, update: _Update) -> bool:
     """Return whether a value is the last state of a loop that updates it in place, and no other op than the update reads it."""
     loop = value.owner
     return (
-        isinstance(loop, LoopLikeOp)
+        isinstance(loop, ScanOp | WhileOp)
         and loop.parent is update.op.parent
-        and _updates_in_place(loop, list(loop.results).index(value))
+        and _updates_in_place(loop, result_index(value))
         and users(value) == {update.op}
         and _is_read_by_one_argument(value, update)
     )
 
 
-def _alias_states(loop: LoopLikeOp, kernels: KernelTable) -> None:
+def _alias_states(loop: ScanOp | WhileOp, kernels: KernelTable) -> None:
     for state, value in zip(loop.block.args, _next_states(loop), strict=False):
         updates = _updates(state, value, kernels)
         # From the last one: an earlier one moves after the readers of the state, at most to the next update.
@@ -82,7 +82,7 @@ def _alias(update: _Update, kernels: KernelTable) -> None:
 class _Update(NamedTuple):
     """A dispatch or nested loop whose result is its argument with some rows replaced."""
 
-    op: DispatchOp | LoopLikeOp
+    op: DispatchOp | ScanOp | WhileOp
     argument: int
     result: int
 
@@ -92,9 +92,9 @@ def _updates(state: SSAValue, value: SSAValue, kernels: KernelTable) -> list[_Up
     updates: list[_Update] = []
     while value is not state:
         op = value.owner
-        if not isinstance(op, DispatchOp | LoopLikeOp) or op.parent is not state.owner:
+        if not isinstance(op, DispatchOp | ScanOp | WhileOp) or op.parent is not state.owner:
             return []
-        result = list(op.results).index(value)
+        result = result_index(value)
         arguments = _replaced_arguments(op, result, kernels)
         if len(arguments) != 1 or (updates and not _is_read_by_one_argument(value, updates[0])):
             return []
@@ -103,23 +103,23 @@ def _updates(state: SSAValue, value: SSAValue, kernels: KernelTable) -> list[_Up
     return updates if updates and _is_read_by_one_argument(state, updates[0]) else []
 
 
-def _replaced_arguments(op: DispatchOp | LoopLikeOp, result: int, kernels: KernelTable) -> list[int]:
+def _replaced_arguments(op: DispatchOp | ScanOp | WhileOp, result: int, kernels: KernelTable) -> list[int]:
     """Return the arguments of which a result is a copy with other rows."""
     if isinstance(op, DispatchOp):
         return [k for k, _ in enumerate(op.arguments) if replaces_rows(kernels[op.symbol], k, result)]
     return [result] if _updates_in_place(op, result) else []
 
 
-def _updates_in_place(loop: LoopLikeOp, result: int) -> bool:
+def _updates_in_place(loop: ScanOp | WhileOp, result: int) -> bool:
     """Return whether a result of a loop is a state that the loop updates in place."""
     return result < len(_states(loop)) and bool(in_place_updates(loop.block.args[result], _next_states(loop)[result]))
 
 
-def _states(loop: LoopLikeOp) -> Sequence[SSAValue]:
+def _states(loop: ScanOp | WhileOp) -> Sequence[SSAValue]:
     return loop.arguments[: loop.state_count] if isinstance(loop, ScanOp) else loop.arguments
 
 
-def _next_states(loop: LoopLikeOp) -> Sequence[SSAValue]:
+def _next_states(loop: ScanOp | WhileOp) -> Sequence[SSAValue]:
     assert isinstance(loop.block.last_op, YieldOp)
     values = loop.block.last_op.values
     return values[: loop.state_count] if isinstance(loop, ScanOp) else values[1:]
@@ -129,7 +129,7 @@ def _is_read_by_one_argument(value: SSAValue, update: _Update) -> bool:
     return [source_of(v)[0] is value for v in _read_values(update.op)].count(True) == 1
 
 
-def _read_values(op: DispatchOp | LoopLikeOp) -> list[SSAValue]:
+def _read_values(op: DispatchOp | ScanOp | WhileOp) -> list[SSAValue]:
     """Return the values that an op and its body read."""
     return [*op.arguments, *(v for region in op.regions for v in captured_values(region.block))]
 
@@ -151,7 +151,7 @@ def _move_after_readers(update: _Update) -> bool:
     op = moved.next_op
     while op is not first_reader:
         # What the update reads may be changed in place on the way.
-        if isinstance(op, DispatchOp | LoopLikeOp) and any(
+        if isinstance(op, DispatchOp | ScanOp | WhileOp) and any(
             source_of(op.arguments[k])[0] in sources for k in output_aliases(op).values()
         ):
             return False
