@@ -21,6 +21,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.dialects.dl.low_precision.bit_planes import BitPlanes
 from dlc.dialects.dl.low_precision.weight_only_dot import MAX_WEIGHT_BITS
+from dlc.dialects.prefetch import PrefetchOp
 from dlc.emission.llvm.kernel import emit_kernel
 from dlc.errors import UnsupportedError
 from dlc.ir import Context, SSAValue
@@ -98,6 +99,20 @@ def test_words_are_multiplied_by_an_instruction(name: str, dot: str, instruction
             step.apply(Context(), p.module)
     code = assembly(emit_kernel(next(iter(kernels_of(p.module))), target).text, target)
     assert len(re.findall(rf"\t{instruction}\w*\s", code)) >= num_products and not re.search(r"\tv?pmulld|\tmul\tv", code)
+
+
+def test_words_and_scales_of_a_row_are_prefetched() -> None:
+    """Each iteration reads three words and a scale of 64 columns, four cache lines each."""
+
+    def product(b: Writer, x: SSAValue, row_scale: SSAValue, row_sums: SSAValue) -> SSAValue:
+        words, scale = b.weight(np.zeros((40, 1, 3, 64), np.int32)), b.weight(randoms((40, 64))[0])
+        return b(dl.MatmulWeightOnlyDotOp, x, words, row_scale, row_sums, scale, bits=6, parts=1, dot="u8i8")
+
+    p = program(product, np.zeros((1, 160), np.int32), *randoms((1, 40)), np.zeros((1, 40, 1), np.int32))
+    for stage in stages_of(CPU_LEVELS["cpu:avx512_vnni"]):
+        for step in stage.passes:
+            step.apply(Context(), p.module)
+    assert sum(isinstance(op, PrefetchOp) for kernel in kernels_of(p.module) for op in kernel.walk()) == 16
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -87,8 +87,9 @@ class _LoopPrefetcher:
         self.settings = settings
         self.constants = constants
         self.num_rows = num_accumulator_rows(loop)
-        self.panel_reads = list(_panel_reads(loop))
-        self.word_bytes = max((_word_bytes(*read) for read in self.panel_reads), default=0)
+        unpacks_words = any(isinstance(op, arith.SIToFPOp) for op in loop.body.block.ops)
+        self.panel_reads = list(_panel_reads(loop, unpacks_words))
+        self.word_bytes = max((_word_bytes(*read) for read in self.panel_reads), default=0) if unpacks_words else 0
         self.distance = -(-settings.word_bytes // self.word_bytes) if self.word_bytes else settings.prefetch_distance
         assert loop.parent is not None
         self.before_loop = OpBuilder(constants, loop.parent, loop.location, anchor=loop)
@@ -173,8 +174,11 @@ class _LoopPrefetcher:
         builder.prefetch(tile.result, [line, *line_indices] if rows else line_indices, L1_READ_HINTS)
 
 
-def _panel_reads(loop: scf.ForOp) -> Iterator[tuple[vector.TransferReadOp, int]]:
-    """Yield the contiguous vector reads that advance by one row of a panel per iteration, and the axis of the rows."""
+def _panel_reads(loop: scf.ForOp, unpacks_words: bool) -> Iterator[tuple[vector.TransferReadOp, int]]:
+    """Yield the contiguous vector reads that advance by one row of a panel per iteration, and the axis of the rows.
+
+    If the loop unpacks words, the words of an iteration are a row, which several reads share.
+    """
     induction = loop.body.block.args[0]
     for op in loop.body.block.ops:
         if not isinstance(op, vector.TransferReadOp) or not memref_of(op.source).get_shape():
@@ -187,7 +191,8 @@ def _panel_reads(loop: scf.ForOp) -> Iterator[tuple[vector.TransferReadOp, int]]
             continue
         # Only nearby rows: with a larger stride each row would be on a separate page.
         row = strides[axes[0]]
-        max_row = _PAGE_BYTES // _WORD_BYTES if _has_words(op) else 2 * memref_of(op.source).get_shape()[last]
+        is_shared = unpacks_words and _has_words(op)
+        max_row = _PAGE_BYTES // _WORD_BYTES if is_shared else 2 * memref_of(op.source).get_shape()[last]
         if isinstance(row, int) and row <= max_row:
             yield op, axes[0]
 
