@@ -19,9 +19,9 @@ from dlc import lax, tree
 from dlc.calculus.custom_rules import custom_vjp
 from dlc.calculus.linear_maps import vjp
 from dlc.calculus.shard_maps import shard_map
-from dlc.distributed.local_mesh import current_jit_mesh
+from dlc.distributed.local_mesh import current_jit_mesh, require_axes
 from dlc.distributed.partition_spec import P
-from dlc.errors import DTypeError, ShapeError
+from dlc.errors import ShapeError
 from dlc.frontend.trace import with_user_line
 from dlc.runtime.collectives.mesh import Mesh
 
@@ -46,21 +46,29 @@ def pipeline(
         axis: The mesh axis that splits the layers into S stages.
         batch_axes: Mesh axes over which the batch is split as well.
 
-    Raises ShapeError for sizes that are no multiples, and DTypeError for an axis that the mesh does not have.
+    Raises ShapeError for sizes that are no multiples, and DTypeError for an axis that the mesh does not have, or that repeats.
     """
+
+    def scalar_loss(head: Any, h: Any, targets: Any) -> Any:
+        value = loss(head, h, targets)
+        if np.ndim(value):
+            raise with_user_line(ShapeError(f"dlc.pipeline: the loss has shape {value.shape}; expected a scalar"))
+        return value
 
     def call(layers: Any, head: Any, x: Any, targets: Any) -> Any:
         mesh = current_jit_mesh()
+        if num_micro_batches < 1:
+            raise with_user_line(ShapeError(f"dlc.pipeline: num_micro_batches = {num_micro_batches}; expected at least 1"))
         if mesh is None or mesh.sizes.get(axis) == 1:
             _require_multiple("the batch", x.shape[0], num_micro_batches)
-            return _sequential(layer, loss, num_micro_batches, layers, head, x, targets)
-        for name in (axis, *batch_axes):
-            if name not in mesh.sizes:
-                raise with_user_line(DTypeError(f"dlc.pipeline: {name!r} is no axis of the mesh {mesh}"))
+            return _sequential(layer, scalar_loss, num_micro_batches, layers, head, x, targets)
+        require_axes("dlc.pipeline", (axis, *batch_axes), mesh)
         _require_multiple("the batch", x.shape[0], num_micro_batches * mesh.shard_count(batch_axes))
         for leaf in tree.leaves(layers):
+            if np.ndim(leaf) == 0:
+                raise with_user_line(ShapeError("dlc.pipeline: a scalar among the layers; expected axis 0 for the layers"))
             _require_multiple("axis 0 of the layers", leaf.shape[0], mesh.sizes[axis])
-        return _differentiable(_Pipeline(layer, loss, num_micro_batches, axis, tuple(batch_axes), mesh))(
+        return _differentiable(_Pipeline(layer, scalar_loss, num_micro_batches, axis, tuple(batch_axes), mesh))(
             layers, head, x, targets
         )
 
@@ -83,10 +91,10 @@ def _micro_batches(x: Any, count: int) -> Any:
 def _sequential(layer: Any, loss: Any, count: int, layers: Any, head: Any, x: Any, targets: Any) -> Any:
     """Return the loss without a mesh."""
 
-    def add(total: Any, batch: tuple[Any, Any]) -> tuple[Any, None]:
-        return total + loss(head, _apply_layers(layer, layers, batch[0]), batch[1]), None
+    def loss_of(state: None, batch: tuple[Any, Any]) -> tuple[None, Any]:
+        return state, loss(head, _apply_layers(layer, layers, batch[0]), batch[1])
 
-    return lax.scan(add, np.zeros((), x.dtype), (_micro_batches(x, count), _micro_batches(targets, count)))[0] / count
+    return dnp.mean(lax.scan(loss_of, None, (_micro_batches(x, count), _micro_batches(targets, count)))[1])
 
 
 def _differentiable(pipelined: _Pipeline) -> Callable[..., Any]:
@@ -126,23 +134,26 @@ class _Pipeline:
         xs, targets = (_micro_batches(array, self.count) for array in (x, targets))
         zero, slots = dnp.zeros_like(xs[0]), 2 * self.stages - 1
         state = {
-            "h": zero, "cotangent": zero, "saved": dnp.zeros((slots, *zero.shape), x.dtype), "loss": np.zeros((), x.dtype),
+            "h": zero, "cotangent": zero, "saved": dnp.zeros((slots, *zero.shape), x.dtype),
             "gradients": tree.map(dnp.zeros_like, (layers, head)), "x": dnp.zeros_like(xs),
         }  # fmt: skip
 
-        def tick(state: Any, t: Any) -> tuple[Any, None]:
-            return self.tick(state, t, layers, head, xs, targets), None
+        def tick(state: Any, t: Any) -> tuple[Any, Any]:
+            return self.tick(state, t, layers, head, xs, targets)
 
-        state, _ = lax.scan(tick, lax.pvary(state, all_axes), np.arange(self.count + 2 * (self.stages - 1)))
+        state, losses = lax.scan(tick, lax.pvary(state, all_axes), np.arange(self.count + 2 * (self.stages - 1)))
         layer_gradients, head_gradients = state["gradients"]
         if self.batch_axes:
             layer_gradients = lax.psum(layer_gradients, self.batch_axes)
         sums = layer_gradients, lax.psum(head_gradients, all_axes), lax.psum(state["x"], self.axis).reshape(x.shape)
         share = 1 / (self.count * self.mesh.shard_count(self.batch_axes))
-        return _scaled(lax.psum(state["loss"], all_axes), share), _scaled(sums, share)
+        return _scaled(lax.psum(dnp.sum(losses), all_axes), share), _scaled(sums, share)
 
-    def tick(self, state: Any, t: Any, layers: Any, head: Any, xs: Any, targets: Any) -> Any:
-        """Compute one forward and one backward pass, and exchange their results; passes of no micro-batch are discarded."""
+    def tick(self, state: Any, t: Any, layers: Any, head: Any, xs: Any, targets: Any) -> tuple[Any, Any]:
+        """Compute one forward and one backward pass, and exchange their results; passes of no micro-batch are discarded.
+
+        Returns the next state, and the loss of the backward pass's micro-batch on the last stage.
+        """
         stage, last = lax.axis_index(self.axis), self.stages - 1
         forward, backward = t - stage, t - 2 * last + stage
         is_backward, is_last = (backward >= 0) & (backward < self.count), stage == last
@@ -162,14 +173,14 @@ class _Pipeline:
         cotangent = dnp.where(is_last, 0, state["cotangent"]), dnp.where(is_last, 1, 0).astype(loss.dtype)
         *gradients, cotangent = tree.map(masked, pull(cotangent))
         ring = [(k, (k + 1) % self.stages) for k in range(self.stages)]
-        return {
+        next_state = {
             "h": lax.ppermute(_apply_layers(self.layer, layers, h), self.axis, ring),
             "cotangent": lax.ppermute(cotangent, self.axis, [(target, source) for source, target in ring]),
             "saved": saved,
-            "loss": state["loss"] + dnp.where(is_backward & is_last, loss, 0),
             "gradients": tree.map(dnp.add, state["gradients"], tuple(gradients)),
             "x": dnp.where(stage == 0, _with_entry(state["x"], dnp.clip(backward, -1, self.count), cotangent), state["x"]),
         }
+        return next_state, dnp.where(is_backward & is_last, loss, 0)
 
 
 def _with_entry(entries: Any, index: Any, entry: Any) -> Any:
@@ -180,6 +191,6 @@ def _with_entry(entries: Any, index: Any, entry: Any) -> Any:
 
 def _scaled(arrays: Any, factor: Any) -> Any:
     def scale(x: Any) -> Any:
-        return x * factor
+        return (x * factor).astype(x.dtype)
 
     return tree.map(scale, arrays)

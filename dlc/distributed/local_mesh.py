@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -48,13 +48,20 @@ def current_local_mesh() -> Mesh | None:
 def group_of(api_name: str, axis_name: str | tuple[str, ...]) -> tuple[tuple[str, ...], int]:
     """Return mesh axes as a tuple, and the number of ranks along them.
 
-    Raises DlcError outside of a shard_map, and DTypeError for an axis that its mesh does not have.
+    Raises DlcError outside of a shard_map, and what `require_axes` raises.
     """
     mesh = current_local_mesh()
     if mesh is None:
         raise with_user_line(DlcError(f"{api_name}: called outside of a function that dlc.shard_map runs"))
     axes = (axis_name,) if isinstance(axis_name, str) else axis_name
-    for axis in axes:
+    require_axes(api_name, axes, mesh)
+    return axes, mesh.shard_count(axes)
+
+
+def require_axes(api_name: str, axes: Sequence[str], mesh: Mesh) -> None:
+    """Raise DTypeError for an axis that a mesh does not have, or that repeats."""
+    for k, axis in enumerate(axes):
         if axis not in mesh.sizes:
             raise with_user_line(DTypeError(f"{api_name}: {axis!r} is no axis of the mesh {mesh}"))
-    return axes, mesh.shard_count(axes)
+        if axis in axes[:k]:
+            raise with_user_line(DTypeError(f"{api_name}: the axis {axis!r} is given twice"))

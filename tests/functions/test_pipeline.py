@@ -66,6 +66,24 @@ def test_without_derivatives() -> None:
         np.testing.assert_allclose(value, plain(LAYERS, HEAD, X, Y), rtol=1e-5)
 
 
+@pytest.mark.parametrize("axes", [{}, {"stage": 2}], ids=str)
+def test_losses_of_another_dtype(axes: dict[str, int]) -> None:
+    """Layers in half precision, and their loss in single precision."""
+    layers, head, x = dlc.tree.map(lambda a: a.astype(np.float16), (LAYERS, HEAD, X))
+    mesh = dlc.make_mesh(axes) if axes else None
+    network = dlc.pipeline(layer, lambda *a: loss(*(v.astype(F32) for v in a)), num_micro_batches=4)
+    gradients = dlc.jit(mesh=mesh)(dlc.value_and_grad(network, (0, 1, 2)))
+    expected = dlc.tree.leaves(dlc.jit(dlc.value_and_grad(plain, (0, 1, 2)))(LAYERS, HEAD, X, Y))
+
+    def run(rank: int) -> list[Any]:
+        return dlc.tree.leaves(dlc.collect(gradients(layers, head, x, Y)))
+
+    for results in run_ranks(mesh, run) if mesh else [run(0)]:
+        assert [result.dtype for result in results] == [np.float32, *[np.float16] * 4]
+        for got, want in zip(results, expected, strict=True):
+            np.testing.assert_allclose(got, want, rtol=0, atol=1e-2 * np.abs(want).max())
+
+
 def test_errors() -> None:
     mesh = dlc.make_mesh({"stage": 3})
     with pytest.raises(
@@ -76,3 +94,16 @@ def test_errors() -> None:
         dlc.jit(mesh=mesh)(lambda *a: dlc.pipeline(layer, loss, num_micro_batches=5)(*a)).lower(LAYERS, HEAD, X, Y)
     with pytest.raises(DTypeError, match="'stage' is no axis of the mesh data=2"):
         gradients_on({"data": 2}).lower(LAYERS, HEAD, X, Y)
+    for mesh_or_none in (mesh, None):
+        with pytest.raises(ShapeError, match="num_micro_batches = 0; expected at least 1"):
+            dlc.jit(mesh=mesh_or_none)(dlc.pipeline(layer, loss, num_micro_batches=0)).lower(LAYERS, HEAD, X, Y)
+        with pytest.raises(ShapeError, match=r"the loss has shape \(8, 3\); expected a scalar"):
+            layers = dlc.tree.map(lambda a: a[:3], LAYERS)
+            network = dlc.pipeline(layer, lambda head, h, targets: h @ head - targets, num_micro_batches=2)
+            dlc.jit(mesh=mesh_or_none)(network).lower(layers, HEAD, X, Y)
+    with pytest.raises(ShapeError, match="a scalar among the layers"):
+        network = dlc.pipeline(lambda p, h: p * h, loss, num_micro_batches=2)
+        dlc.jit(mesh=mesh)(network).lower(np.float32(1), HEAD, X, Y)
+    with pytest.raises(DTypeError, match="the axis 'stage' is given twice"):
+        network = dlc.pipeline(layer, loss, num_micro_batches=2, batch_axes=["stage"])
+        dlc.jit(mesh=dlc.make_mesh({"stage": 2}))(network).lower(LAYERS, HEAD, X, Y)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dlc.arrays import TensorInfo
 from dlc.errors import ArgumentError, DeviceError, ShapeError, UnsupportedError
 from dlc.runtime.models.model import Model, as_result
-from dlc.runtime.requests.deadlines import Deadlines, require_schedule
+from dlc.runtime.requests.deadlines import Deadlines, checked_schedule
 from dlc.runtime.requests.executor import deadline_error, late_future, refuse_to_wait
 from dlc.runtime.requests.future import Future, error_of, futures_in, with_results
 from dlc.runtime.requests.request_queue import RequestQueue
@@ -150,7 +150,7 @@ class BatchedModel(Submittable):
         return self._calls.default_in_flight * self.max_batch
 
     def submit(self, /, *arguments: Any, priority: int = 0, deadline: float | None = None, **named: Any) -> Future:
-        require_schedule(self.name, priority, deadline)
+        priority, deadline = checked_schedule(self.name, priority, deadline)
         until = None if deadline is None else self._threading.clock() + deadline
         if (deadline is not None and deadline < 0) or not self._enter(deadline):
             return late_future(self.name)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
 from numbers import Real
+from operator import index
 from typing import Generic, TypeVar
 
 from dlc.errors import ArgumentError, DeviceError
@@ -17,13 +19,24 @@ Item = TypeVar("Item")
 _MIN_HEAP_ENTRIES = 64
 
 
-def require_schedule(name: str, priority: int, deadline: float | None) -> None:
-    """Raise ArgumentError unless a priority is an integer, and a deadline a number of seconds or None."""
-    # `isinstance` of a protocol takes as long as the rest of a submission.
-    if not hasattr(priority, "__index__"):
-        raise ArgumentError(f"{name}: priority = {priority!r}; expected an integer")
-    if deadline is not None and not (isinstance(deadline, Real) and float(deadline) == deadline):
-        raise ArgumentError(f"{name}: deadline = {deadline!r}; expected a number of seconds, or None")
+def checked_schedule(name: str, priority: int, deadline: float | None) -> tuple[int, float | None]:
+    """Return a priority as an int and a deadline as a float: sums with small NumPy types would overflow or be rounded.
+
+    Raises ArgumentError unless the priority is an integer, and the deadline a number of seconds or None.
+    """
+    try:
+        priority = index(priority)
+    except TypeError:
+        raise ArgumentError(f"{name}: priority = {priority!r}; expected an integer") from None
+    if deadline is None:
+        return priority, None
+    try:
+        seconds = float(deadline) if isinstance(deadline, Real) else math.nan
+    except OverflowError:
+        seconds = math.nan
+    if math.isnan(seconds):
+        raise ArgumentError(f"{name}: deadline = {deadline!r:.60}; expected a number of seconds, or None")
+    return priority, seconds
 
 
 class Deadlines(Generic[Item]):

@@ -25,7 +25,7 @@ from typing import Any
 
 from dlc.errors import DeadlineError, DeviceError, QueueFullError
 from dlc.machine.cpus import running_on, usable_cpus
-from dlc.runtime.requests.deadlines import Deadlines, require_schedule
+from dlc.runtime.requests.deadlines import Deadlines, checked_schedule
 from dlc.runtime.requests.future import Future, error_of, with_results
 from dlc.runtime.requests.threading_primitives import IDLE_SECONDS, SYSTEM_THREADING, Gate, Threading, reset_in_child
 
@@ -182,7 +182,7 @@ class Executor:
 
         Raises QueueFullError if the queue is full and this thread runs requests: it would wait for itself.
         """
-        require_schedule(queue.name, priority, seconds)
+        priority, seconds = checked_schedule(queue.name, priority, seconds)
         if seconds is not None and seconds < 0:
             return late_future(queue.name)
         deadline = None if seconds is None else self._clock() + seconds

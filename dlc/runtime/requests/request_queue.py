@@ -8,7 +8,7 @@ from typing import Any
 
 from dlc.errors import ArgumentError
 from dlc.options import is_count, processors
-from dlc.runtime.requests.deadlines import require_schedule
+from dlc.runtime.requests.deadlines import checked_schedule
 from dlc.runtime.requests.executor import Executor, QueueState, process_executor
 from dlc.runtime.requests.future import Future, futures_in
 
@@ -47,9 +47,8 @@ class RequestQueue:
         for argument, value in (("num_threads", num_threads), ("streams", streams), ("max_pending", max_pending)):
             if not is_count(value):
                 raise ArgumentError(f"RequestQueue: {argument} = {value!r}; expected an integer >= 1")
-        require_schedule("RequestQueue", priority, None)
         self.name = name or getattr(function, "__name__", type(function).__name__)
-        self.priority = priority
+        self.priority, _ = checked_schedule("RequestQueue", priority, None)
         self._executor = executor
         self._state = QueueState(
             function, self.name, num_threads, streams, max_pending, None if cpus is None else processors(cpus)

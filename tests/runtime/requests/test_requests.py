@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from concurrent.futures import Future as BaseFuture
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -285,11 +286,12 @@ def test_wrong_settings(wrong: dict[str, Any], expected: str) -> None:
 @pytest.mark.parametrize("make", [lambda: RequestQueue(lambda x: x), halves_batched])
 def test_wrong_priorities_and_deadlines(make: Callable[[], Any]) -> None:
     queue, x = make(), np.ones((2, 4), np.float32)
-    for wrong in (float("nan"), "1", [1]):
+    for wrong in (float("nan"), "1", [1], 10**400):
         with pytest.raises(DlcError, match=r"deadline = .*; expected a number of seconds, or None"):
             queue.submit(x, deadline=wrong)
-    with pytest.raises(DlcError, match=r"priority = 1\.5; expected an integer"):
-        queue.submit(x, priority=1.5)
+    for wrong in (1.5, int, np.ones(1, np.int64)):
+        with pytest.raises(DlcError, match=r"priority = .*; expected an integer"):
+            queue.submit(x, priority=wrong)
     with pytest.raises(DlcError, match=r"in_flight = 1\.5; expected an integer >= 1"):
         queue.map([x], in_flight=1.5)
     with pytest.raises(DeadlineError):
@@ -297,6 +299,15 @@ def test_wrong_priorities_and_deadlines(make: Callable[[], Any]) -> None:
     # Waiting for a distant deadline leaves the earlier ones alone.
     distant = [queue.submit(x, deadline=seconds) for seconds in (float("inf"), 1e30, np.float32(1e9))]
     assert queue.submit(x, deadline=60).result(60) is not None and all(future.result(60) is not None for future in distant)
+
+
+def test_priorities_of_unsigned_types(one: Executor) -> None:
+    """The negative of an unsigned integer is positive."""
+    queue, may_end, order = RequestQueue(lambda f: f(), executor=one), threading.Event(), list[int]()
+    first = queue.submit(may_end.wait)
+    calls = [queue.submit(partial(order.append, int(p)), priority=p) for p in (0, np.uint8(1), np.uint8(200))]
+    may_end.set()
+    assert first.result(60) and [call.result(60) for call in calls] == [None] * 3 and order == [200, 1, 0]
 
 
 def test_processors_that_are_lost_fail_the_request_only(one: Executor) -> None:
