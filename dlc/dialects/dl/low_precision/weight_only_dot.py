@@ -139,12 +139,13 @@ class MatmulWeightOnlyDotOp(Contraction):
     def unpack_integers(self, x: Array, words: Array) -> tuple[Array, Array]:
         """Return the integers of rows […, B, W, k] and weights [B, W, k, N], both in the order of the weights."""
         integers = unpack_words(x, -1, _LHS_TYPES[self.dot.data]).astype(np.int64)
-        fours = integers.reshape(*x.shape[:-1], *words.shape[:2], -1, self.num_parts, 4)
+        size = words.shape[2] // self.planes.words * self.planes.group
+        fours = integers.reshape(*x.shape[:-1], *words.shape[:2], size // 4, self.num_parts, 4)
         if self.has_pairs:
             fours = fours[..., [0, 2, 1, 3]]
         weights = (1 << (_PART_BITS * np.arange(self.num_parts)[::-1]))[:, None]
         rows = (fours * weights).sum(-2)
-        return rows.reshape(*rows.shape[:-2], -1), self.planes.unpack(words).astype(np.int64)
+        return rows.reshape(*rows.shape[:-2], size), self.planes.unpack(words).astype(np.int64)
 
     @memoize_by_signature
     def structure(self) -> Structure:
