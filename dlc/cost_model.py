@@ -47,8 +47,9 @@ class PrefetchCosts:
         min_rows: The minimum rows of a product. A single row reads its weights sequentially, where the hardware prefetcher
             suffices: software prefetching took a third longer (Zen 3: 33 instead of 24 ms for a token of GPT-2).
         word_bytes: The prefetch distance in bytes of packed weights that are unpacked, for any number of rows. The instructions
-            that unpack them leave the processor no room to look ahead (Zen 5, a row times 6-bit weights: 26 GB/s without
-            prefetching, 32, 38 and 46 GB/s with distances of 1, 2 and 4 KB; 8 KB is faster still for 4 bits and on AVX2).
+            that unpack them fill the out-of-order window, so that later loads start late (Zen 5, a row times 6-bit weights:
+            26 GB/s without prefetching, 32, 38 and 46 GB/s with distances of 1, 2 and 4 KB; 8 KB is faster still for 4 bits and
+            on AVX2).
         next_panel: Whether the register tiles that share a panel prefetch the next panel, each a part of it, instead of the
             next rows of the current one. This costs fewer instructions, and the first tile does not wait for memory (Zen 3:
             61 to 91 % of the peak for a product of 16 rows).

@@ -46,7 +46,7 @@ def pipeline(
         axis: The mesh axis that splits the layers into S stages.
         batch_axes: Mesh axes over which the batch is split as well.
 
-    Raises ShapeError for sizes that are no multiples, and DTypeError for an axis that the mesh does not have, or that repeats.
+    Raises ShapeError for sizes that are not multiples, and DTypeError for an axis that the mesh does not have, or that repeats.
     """
 
     def scalar_loss(head: Any, h: Any, targets: Any) -> Any:

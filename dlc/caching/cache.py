@@ -110,8 +110,8 @@ class Cache:
     def store(self, kind: str, key: str, write: Callable[[Path], object], metadata: Mapping[str, Any]) -> Path | None:
         """Store the file that `write(path)` creates, replacing an entry with this key; return the file of the entry.
 
-        Return None if it was not stored, which is logged: because there is no usable folder or no space, or because the entry
-        alone exceeds the capacity. Then the other entries stay.
+        Log a message and return None if there is no usable folder or no space, or if the entry alone exceeds the capacity. The
+        other entries then remain.
         """
         if self.folder is None or self.folder in _unusable:
             return None

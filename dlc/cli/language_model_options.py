@@ -17,7 +17,7 @@ _OPTIONS = (
     click.option(
         "--context",
         type=click.IntRange(1),
-        help="The maximum number of tokens of a text (default: that of the model, to 8192).",
+        help="The maximum number of tokens of a text (default: that of the model, at most 8192).",
     ),
     click.option(
         "--cache-dtype",
@@ -31,7 +31,7 @@ _OPTIONS = (
         type=click.IntRange(0),
         default=0,
         show_default=True,
-        help="Draft tokens that a step verifies, for one text at once.",
+        help="The number of draft tokens that a step verifies; needs one text at a time.",
     ),
     click.option(
         "--draft-model", type=click.Path(exists=True, path_type=Path), help="A smaller model that proposes draft tokens."

@@ -27,7 +27,7 @@ from dlc.passes.sharding.buckets import merge_collectives
 from dlc.passes.sharding.canonicalize_collectives import canonicalize_collectives
 from dlc.passes.sharding.choose import choose_shardings
 from dlc.passes.sharding.factors import REPLICATED, factor_rule, factors_of
-from dlc.passes.sharding.local_constants import sliced_constants, take_own_parts
+from dlc.passes.sharding.local_constants import fix_rank_index, sliced_constants
 from dlc.passes.sharding.partition import partition
 from dlc.passes.sharding.propagate import Shardings, Spec, require_valid_spec, uniform_element
 from dlc.passes.sharding.varying_axes import VaryingAxes
@@ -61,7 +61,7 @@ class ShardedProgram:
     def program_of(self, rank: int) -> Program:
         """Return the program with the parts of constants that belong to one rank."""
         module = self.program.module.clone()
-        take_own_parts(module, self.mesh, rank)
+        fix_rank_index(module, self.mesh, rank)
         entry_of(module).attributes[RANK] = attribute(rank)
         return replace(self.program, module=module)
 

@@ -1068,14 +1068,14 @@ static int dlc__open_collectives(dlc_model *model)
     if (f->rank_count != ranks || f->rank < 0 || f->rank >= ranks)
         return dlc__refuse(o, DLC_ARGUMENT, "rank %d of %d in `collectives`: the mesh %s has %lld ranks", (int)f->rank, (int)f->rank_count, mesh, (long long)ranks);
     if (image->rank >= 0 && image->rank != f->rank)
-        return dlc__refuse(o, DLC_ARGUMENT, "the file has the constants of rank %lld: rank %d opens the file that it has saved", (long long)image->rank, (int)f->rank);
+        return dlc__refuse(o, DLC_ARGUMENT, "the file has the constants of rank %lld: open the file that rank %d saved", (long long)image->rank, (int)f->rank);
     for (int64_t i = 0; i < n; i++) {
         int64_t count = 1;
         for (int64_t k = 0; k < rows[i].axis_count; k++) count *= axes[numbers[rows[i].first + k]].size;
         members += count;
     }
     size_t calls_bytes = (size_t)n * sizeof(dlc__collective_call), states_bytes = (size_t)n * sizeof(dlc__rank_collective);
-    /* After the calls: the collectives, three words of state and two of a group that nobody reads, and the ranks of groups. */
+    /* After the calls: the collectives, three unused words of state and two of a group, and the ranks of groups. */
     char *block = (char *)dlc__allocate(o, calls_bytes + states_bytes + 40 + (size_t)members * 4, 16);
     if (!block) return dlc__refuse(o, DLC_NO_MEMORY, "no memory");
     memset(block, 0, calls_bytes + states_bytes + 40);

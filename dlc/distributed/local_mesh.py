@@ -62,6 +62,6 @@ def require_axes(api_name: str, axes: Sequence[str], mesh: Mesh) -> None:
     """Raise DTypeError for an axis that a mesh does not have, or that repeats."""
     for k, axis in enumerate(axes):
         if axis not in mesh.sizes:
-            raise with_user_line(DTypeError(f"{api_name}: {axis!r} is no axis of the mesh {mesh}"))
+            raise with_user_line(DTypeError(f"{api_name}: {axis!r} is not an axis of the mesh {mesh}"))
         if axis in axes[:k]:
             raise with_user_line(DTypeError(f"{api_name}: the axis {axis!r} is given twice"))

@@ -65,12 +65,15 @@ class ShardedModel(Model):
         self._label: str | None = None
 
     def serialize(self, writer: SectionWriter, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
-        """Write the program of this rank. Its defaults are shards: they must be whole, so that one file serves all ranks."""
+        """Write the program of this rank.
+
+        Raises UnsupportedError for the default value of a split input: the program takes shards, which differ between ranks.
+        """
         program = self.program
         split = [info.name for info, spec in zip(self.inputs, program.inputs, strict=True) if any(spec)]
         if split_defaults := [name for name in split if name in self.defaults]:
             raise UnsupportedError(
-                f"{self.name}: {split_defaults[0]} is split over {program.mesh}: its default value cannot be saved"
+                f"{self.name}: {split_defaults[0]} is split over {program.mesh}: its default value cannot be saved; remove it"
             )
         return program.model.serialize(writer, {**defaults, **self.defaults})
 

@@ -42,7 +42,7 @@ def read_safetensors(path: Path) -> dict[str, NDArray[Any]]:
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: not a safetensors file: its header is not JSON: {error}") from error
     if not isinstance(header, dict):
-        raise ModelError(f"{path}: not a safetensors file: its header is no object")
+        raise ModelError(f"{path}: not a safetensors file: its header is not an object")
     entries = cast("dict[str, Any]", header)
     return {n: _tensor(path, n, entry, content[8 + header_bytes :]) for n, entry in entries.items() if n != _METADATA_NAME}
 

@@ -1,4 +1,4 @@
-"""Find accesses of a kernel by which two points of a grid certainly race."""
+"""Find accesses of a kernel that are provably data races between two points of a grid."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dlc.ir import SSAValue
 from dlc.kernels.index_ranges import LinearForm, Terms
 from dlc.kernels.kernel_trace import LoopVariable, Scope
 
-# At most this many loads and stores of one form are compared, since kernels may be unrolled.
+# Maximum loads and stores of equal index coefficients that are compared; unrolled kernels have many.
 _MAX_COMPARED_LOADS_AND_STORES = 32
 
 
 @dataclass(frozen=True)
 class GridAccess:
-    """A load or store of the `widths` elements from `indices` on, in `scopes` from the grid on."""
+    """A load or store of `widths` elements, the first one at `indices`; `scopes` are the grid and the scopes inside it."""
 
     indices: Sequence[LinearForm]
     widths: Sequence[int]
@@ -26,13 +26,13 @@ class GridAccess:
 
     @property
     def is_certain(self) -> bool:
-        """Return whether each point of the grid runs it, at all iterations of the loops around it."""
+        """Return whether each point of the grid executes the access, in all iterations of the loops around it."""
         variables = {v.value for scope in self.scopes for v in scope.variables}
         used = {v for form in self.indices for v in form.coefficients}
         return used <= variables and all(s.kind != "when" and s.runs_once_or_more and not s.never_runs for s in self.scopes)
 
     def overlaps(self, other: GridAccess, shift: Sequence[int]) -> bool:
-        """Return whether it accesses an element of `other`, an access of the same form whose indices are `shift` larger."""
+        """Return whether it accesses an element of `other`, whose indices have equal coefficients and are `shift` larger."""
         for index, width, other_index, other_width, offset in zip(
             self.indices, self.widths, other.indices, other.widths, shift, strict=True
         ):
@@ -49,7 +49,7 @@ class GridAccesses:
         self._accesses: dict[tuple[Scope, tuple[Terms, ...]], list[GridAccess]] = defaultdict(list)
 
     def add(self, access: GridAccess) -> GridAccess | None:
-        """Add an access; return an access, maybe itself, by which another point of the grid certainly races with it."""
+        """Add an access; return an access, maybe itself, of another point of the grid that races with it, or None."""
         if not access.is_certain:
             return None
         similar = self._accesses[access.scopes[0], tuple(form.terms for form in access.indices)]
@@ -76,6 +76,6 @@ def _shifts_between_points(access: GridAccess) -> Iterator[tuple[int, ...]]:
 
 
 def _repeated_variables(scopes: Sequence[Scope]) -> Mapping[SSAValue, int]:
-    """Return the steps of the variables that take two values or more; symbolic sizes are not decided."""
+    """Return the steps of the variables that take two values or more, without those of symbolic trip counts."""
     variables: list[LoopVariable] = [v for scope in scopes for v in scope.variables]
     return {v.value: v.step for v in variables if isinstance(v.trip_count, int) and v.trip_count > 1}

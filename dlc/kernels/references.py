@@ -309,7 +309,7 @@ class ArrayReference(WithoutOperators):
         return value
 
     def _require_independent_points(self, positions: Sequence[Value], widths: Sequence[int], *, is_store: bool) -> None:
-        """Raise DlcError for an access to an element of a result that certainly races with another point of the grid."""
+        """Raise DlcError for an access to an element of a result that provably races with another point of the grid."""
         if self.kind != "result":
             return
         access = GridAccess([p.form or LinearForm() for p in positions], widths, self._inner_scopes(), is_store)

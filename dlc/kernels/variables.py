@@ -81,7 +81,7 @@ def require_below(trace: KernelTrace, value: ValueLike, size: TracedSize) -> Val
 def variable(value: ValueLike, dtype: Any = None, *, size: TracedSize | None = None) -> Variable:
     """Return a mutable variable with this initial value; the dtype of a Python number must be given.
 
-    With `size`, it is an index of 0 … size - 1, and everything assigned to it must provably be one.
+    With `size`, it is an index of 0 … size - 1. Every value assigned to it must provably be in this range.
     """
     trace = current_kernel_trace("variable")
     trace.require_grid("k.variable")

@@ -39,14 +39,14 @@ def rotary_frequencies(
     """
     size = int(head_size * rotated)
     if size % 2 or not 0 < size <= head_size:
-        raise ModelError(f"{config.source}: {size} rotated features of {head_size}; expected an even number")
+        raise ModelError(f"{config.source}: {size} rotated features of {head_size}; expected a positive even number")
     base = config.number("rope_theta", 10_000.0) if theta is None else theta
     if base <= 0:
         raise ModelError(f"{config.source}: option rope_theta = {base!r}; expected a positive number")
     frequencies = base ** -(np.arange(0, size, 2) / size)
     scaling = _scaling(config) if theta is None else dict[str, Any]()
     match kind := _kind(scaling):
-        # The base of `dynamic` grows beyond the maximum number of positions only.
+        # `dynamic` scales the base for texts longer than `max_positions` only.
         case "default" | "dynamic":
             return RotaryFrequencies(frequencies)
         case "linear":
@@ -66,7 +66,7 @@ def rotary_frequencies(
 
 
 def max_positions(config: ModelConfig) -> int:
-    """Return the maximum number of tokens of a text: for longrope that of its short factors."""
+    """Return the maximum number of tokens of a text; for longrope the original context, for which its short factors are."""
     scaling, positions = _scaling(config), config.size("max_position_embeddings", 2048)
     return min(positions, int(_original_positions(config, scaling))) if _kind(scaling) == "longrope" else positions
 

@@ -112,7 +112,7 @@ def all_to_all(x: Any, axis_name: AxisName, /, split_axis: int, concat_axis: int
 def ppermute(x: Any, axis_name: str, /, perm: Sequence[tuple[int, int]]) -> Any:
     """Send `x` along a mesh axis: for each (source, target) of `perm`, the target receives the array of the source.
 
-    A rank that is no target receives zeros. Raises ShapeError for rank indices that the axis does not have, or that repeat.
+    A rank that is not a target receives zeros. Raises ShapeError for rank indices that the axis does not have, or that repeat.
     """
     group = _group("ppermute", axis_name)
     pairs = tuple(int(position) for pair in perm for position in pair)

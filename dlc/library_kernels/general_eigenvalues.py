@@ -292,7 +292,8 @@ def _eigenvectors(
 ) -> None:
     """Compute the eigenvectors from the Schur form; the second one of a conjugate pair is the conjugate of the first.
 
-    `factor` is that of the scaled matrix, to which the eigenvalues do not belong any longer. `solution` are two work rows.
+    The Schur form is that of the matrix times `factor`, `schur.real` and `schur.imag` are eigenvalues of the matrix.
+    `solution` are two work rows.
     """
     h, size, dtype = schur.h, schur.size, schur.h.dtype
     smallest = k.maximum(schur.norm * epsilon(dtype), float(np.finfo(dtype).tiny))

@@ -79,7 +79,7 @@ def traced(rule: Callable[..., None], *, is_batched: bool = False) -> BodyTracer
         trace, leading = KernelTrace(function, builder, is_trusted=True), len(shape_of(op.operands[0])) - 2
         sizes = _Sizes(_SizeProofs(trace, op.size_constraints))
         references: list[ArrayReference] = []
-        # Sizes that are not negative, but not provably, as symbols of the body.
+        # The symbols of the body that replace sizes that are not provably nonnegative.
         symbols: dict[Size, Dim] = {}
 
         def local(size: Size) -> Size:

@@ -53,7 +53,7 @@ class CalibrationData:
             where = f"calibration sample {k}"
             samples.append(_convert_inputs(inputs, {name: np.asarray(array) for name, array in named_arrays.items()}, where))
         if not samples:
-            raise ModelError("calibration: samples is empty; expected some dozens of representative sets of inputs")
+            raise ModelError("calibration: samples is empty; pass several dozen representative sets of inputs")
         return CalibrationData("samples", [lambda sample=sample: sample for sample in samples])
 
     @staticmethod
@@ -132,7 +132,7 @@ def _split_batches(source: str, arrays: Mapping[str, NDArray[Any]], inputs: Sequ
         batch = {info.name: np.asarray(arrays[info.name][start : start + size]) for info in inputs}
         return _convert_inputs(inputs, batch, source)
 
-    # A smaller last set is kept only for a symbolic batch dimension.
+    # Only a symbolic batch dimension admits a smaller last set.
     end = count - count % size if static_batch_sizes else count
     return CalibrationData(source, [lambda s=s: read(s) for s in range(0, end, size)])
 

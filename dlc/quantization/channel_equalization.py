@@ -3,7 +3,7 @@
     conv(x, w)  =  conv(x · 1/e, w · e),  with e for each channel
 
 All channels of a tensor have the same quantization scale, so channels of small values have few quantization steps.
-(Xiao and others, SmoothQuant, 2023.)
+(Xiao et al., SmoothQuant, 2023.)
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from dlc.weights import Array
 
 # Data-movement ops that preserve channels and commute with positive factors.
 _CHANNEL_PRESERVING_OPS = ("MaxPool", "Pad", "Identity")
-# Bound of the factors, because channels with small calibration values may be larger in other data.
+# Lower bound of the factors, because channels with small calibration values may be larger in other data.
 _MIN_FACTOR = 1 / 8
-# Maximum fraction of the rounding noise that may be left; otherwise equalization is not worth its multiplication.
+# Maximum fraction of the rounding noise that remains; with more, the added multiplication costs more than it gains.
 _MAX_NOISE_RATIO = 0.6
 
 
@@ -47,7 +47,7 @@ class _TensorGroup:
 def equalize_channels(graph: QuantizationGraph, layers: Sequence[Layer], floats: FloatModel) -> dict[str, tuple[str, Array]]:
     """Equalize the channel ranges of layer inputs where this removes enough rounding noise.
 
-    Returns the tensors that are now another tensor times a factor.
+    Returns a map from each scaled tensor to its source tensor and the factor.
     """
     groups = _tensor_groups(graph, layers)
     max_magnitudes: dict[str, NDArray[np.float64]] = {}

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dlc.errors import DlcError
 
-# Number of bins. Half of them are for negative values. An 8-bit quantization step spans at least four bins.
+# Number of bins, half of them for negative values. An 8-bit quantization step spans at least four bins.
 NUM_BINS = 4096
 _HALF_BINS = NUM_BINS // 2
 

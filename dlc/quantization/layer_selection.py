@@ -61,7 +61,7 @@ class Layers:
     skipped_nodes: Mapping[str, str]
 
     def matching(self, patterns: Sequence[str]) -> frozenset[str]:
-        """Return the names of the layers that match names or patterns. Raises DlcError for one without a match."""
+        """Return the names of the layers that match names or patterns. Raises DlcError for a pattern without a match."""
         names = [layer.name for layer in self.quantizable]
         matches: set[str] = set()
         for pattern in patterns:

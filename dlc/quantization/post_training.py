@@ -55,7 +55,7 @@ def quantize(
     """Quantize the convolutions and matrix products of an ONNX model to int8.
 
     The result has QuantizeLinear and DequantizeLinear nodes (QDQ), which other runtimes read too. dlc runs the float model on
-    `samples` to find the ranges of the activations. `samples` are some dozens of representative inputs: a folder or an `.npz`
+    `samples`, several dozen representative inputs, to find the ranges of the activations. `samples` is a folder or an `.npz`
     file (docs/quantization.md), or an iterable of dicts from input names to arrays, or of arrays for a model with one input.
 
     - `dynamic`: quantize only the weights of MatMul and Gemm; activations are quantized at run time, without samples.
@@ -70,8 +70,7 @@ def quantize(
     - `quantize_outputs`: also quantize layer outputs and the tensors between layers. ONNX Runtime needs this for int8
       convolutions; dlc is as fast and more accurate without it.
     - `keep_float`: layers that stay in float; patterns such as `layer4.*`.
-    - `max_error`: keep the fewest, most sensitive layers in float such that the output error, relative to the norm, is within
-      it.
+    - `max_error`: the maximum output error, relative to the norm. The fewest, most sensitive layers stay in float to meet it.
     - `layers`: measure the output error of each layer quantized alone.
 
     Raises ModelError for a malformed file or missing samples, ShapeError and DTypeError for samples that do not match the
@@ -112,8 +111,8 @@ def quantize_file(
         return _quantize_dynamic(file, graph, candidates, samples, settings, runner)
     if samples is None:
         raise DlcError(
-            f"{file.name}: static quantization needs calibration data (samples, --calibrate); dynamic quantization (--dynamic) "
-            "needs none"
+            f"{file.name}: static quantization needs calibration data; pass samples (--calibrate), or quantize dynamically "
+            "(--dynamic)"
         )
     observed_tensors = quantized_tensors(graph, candidates.quantizable, quantize_outputs=settings.quantize_outputs)
     floats = FloatModel(graph, observed_tensors, samples, runner)
@@ -176,7 +175,7 @@ def _quantize_dynamic(
     runner: ModelRunner,
 ) -> QuantizationReport:
     if settings.max_error is not None:
-        raise DlcError(f"{file.name}: max_error and dynamic exclude each other; use static quantization with a max_error")
+        raise DlcError(f"{file.name}: max_error and dynamic exclude each other; remove one of them")
     kept_in_float = candidates.matching(settings.keep_float)
     layers = dynamic_layers(graph, candidates.quantizable)
     quantized_layers = [layer for layer in layers if layer.name not in kept_in_float]

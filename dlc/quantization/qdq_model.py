@@ -22,7 +22,7 @@ def build_qdq_model(
     *,
     quantize_outputs: bool,
 ) -> ModelProto:
-    """Return the model with these layers quantized, as QDQ pairs that float runtimes compute and int8 runtimes fuse:
+    """Return the model with these layers quantized. Float runtimes execute the QDQ pairs; int8 runtimes fuse them.
 
         y = Conv(x, w, b)
     →   y = Conv(Dequantize(Quantize(x, s, z)), Dequantize(wq, t), Dequantize(bq, s · t))

@@ -46,8 +46,8 @@ class LayerReport:
 class QuantizationReport:
     """A quantized model, its settings and measurements.
 
-    `error` is the norm of the difference from the outputs of the float model relative to their norm, over all samples, for the
-    output with the largest error. `skipped_nodes` are nodes with weights that are not quantizable, with the reason.
+    `error` is the relative output error, ‖quantized - float‖ / ‖float‖ over all samples, of the output with the largest one.
+    `skipped_nodes` are nodes with weights that are not quantizable, with the reason.
     """
 
     model: ModelProto

@@ -51,8 +51,8 @@ def quantize_weights(
 
     With `reduce_range`, weights are integers from -64 to 64, else from -127 to 127.
 
-    With `moments` of the layer's input, weights are rounded one entry after the other, and later entries compensate earlier
-    rounding errors (GPTQ); the remaining mean error is subtracted from the bias. The bias is stored in steps of data scale
+    With `moments` of the layer's input, weights are rounded sequentially, and later entries compensate earlier rounding
+    errors (GPTQ). The remaining mean error is subtracted from the bias. The bias is stored in steps of data scale
     times weight scale; the weight scale is increased if the bias would exceed int32.
     """
     weights = graph.constants[layer.weights]
@@ -78,7 +78,7 @@ def quantize_weights(
     return QuantizedWeights(values, scale, layer.axis, bias)
 
 
-# GPTQ: min (w - q) · H · (w - q)ᵀ, with H = E[x · xᵀ], one entry after the other (Frantar and others, 2023; the order, the
+# GPTQ: min (w - q) · H · (w - q)ᵀ, with H = E[x · xᵀ], entry by entry (Frantar et al., 2023; the order, the
 # blocks and the Cholesky factor of the inverse follow the paper).
 def _gptq_round(steps: NDArray[Any], products: NDArray[Any], limit: int) -> NDArray[Any]:
     """Round weights [groups, outputs, entries], given in quantization steps, to integers up to `limit`."""

@@ -150,7 +150,7 @@ class _ModelReader:
         rank = rank_on(placement.mesh)
         if placement.rank not in (None, rank):
             raise ModelError(
-                f"{self.container.path}: it has constants of rank {placement.rank}; rank {rank} loads the file that it saved"
+                f"{self.container.path}: it has the constants of rank {placement.rank}; load the file that rank {rank} saved"
             )
 
         def run(arrays: Sequence[Any]) -> Sequence[Any]:

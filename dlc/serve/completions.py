@@ -1,4 +1,4 @@
-"""The endpoints of OpenAI's API that generate text: /v1/completions, /v1/chat/completions and /v1/models.
+"""The endpoints of OpenAI's API that generate text: /v1/completions and /v1/chat/completions.
 
 https://platform.openai.com/docs/api-reference
 """
@@ -92,7 +92,7 @@ def _parse(texts: TextQueue, fields: Mapping[str, Any], is_chat: bool) -> _TextR
     stop: Any = fields.get("stop") or []
     stops = cast("list[Any]", [stop] if isinstance(stop, str) else stop if isinstance(stop, list) else [None])
     if not all(isinstance(s, str) and s for s in stops):
-        raise ArgumentError(f"stop = {stop!r:.60}; expected a text or a list of texts")
+        raise ArgumentError(f"stop = {stop!r:.60}; expected a nonempty string or a list of them")
     if (stream := fields.get("stream")) not in (None, False, True):
         raise ArgumentError(f"stream = {stream!r:.60}; expected a boolean")
     limits = [fields[name] for name in ("max_completion_tokens", "max_tokens") if fields.get(name) is not None]
@@ -101,8 +101,8 @@ def _parse(texts: TextQueue, fields: Mapping[str, Any], is_chat: bool) -> _TextR
         raise ArgumentError(f"max_tokens = {max_tokens!r:.60}; expected an integer of 1 or more")
     prompt = prompt_ids(texts.model, _messages(fields.get("messages")) if is_chat else _prompt(fields.get("prompt")))
     if len(prompt) >= texts.model.context:
-        raise ArgumentError(f"the prompt has {len(prompt)} tokens; the context has {texts.model.context}")
-    # The defaults of the API: draws with a new seed.
+        raise ArgumentError(f"the prompt has {len(prompt)} tokens; expected fewer than {texts.model.context}, the context")
+    # The defaults of the API: sampling with a new seed.
     settings = {"temperature": 1.0, "seed": secrets.randbelow(1 << 31)}
     settings |= {name: fields[name] for name in _SAMPLING if fields.get(name) is not None}
     options: Any = fields.get("stream_options")
@@ -139,7 +139,7 @@ def _message(message: object) -> dict[str, str]:
         parts = [cast("dict[str, Any]", p) if isinstance(p, dict) else {} for p in cast("list[object]", content)]
         content = "".join(str(p.get("text", "")) for p in parts) if all(p.get("type") == "text" for p in parts) else None
     if not isinstance(role, str) or not isinstance(content, str):
-        raise ArgumentError(f"a message {message!r:.60}; expected a role, and a content of text")
+        raise ArgumentError(f"message {message!r:.60}; expected a role, and a content of text")
     return {"role": role, "content": content}
 
 

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 from dlc.errors import DlcError, QueueFullError
 from dlc.serve.metrics import Metrics
 
-# A client that sends a request more slowly gets status 408.
+# A request whose body takes longer to arrive gets status 408.
 _MAX_BODY_SECONDS = 120
 
 
@@ -70,7 +70,7 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     with status 408 if it does not arrive in time.
     """
     parts, declared, size = list[bytes](), request.headers.get("Content-Length", ""), 0
-    too_large = HttpError(413, f"the request is larger than {max_bytes} bytes")
+    too_large = HttpError(413, f"the request is larger than {max_bytes} bytes, the limit of --max-request-mb")
     if declared.isdecimal() and int(declared) > max_bytes:
         raise too_large
     try:
@@ -94,7 +94,7 @@ async def read_json_body(request: Request, max_bytes: int) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise HttpError(400, f"the body is not JSON: {error}") from error
     if not isinstance(fields, dict):
-        raise HttpError(400, "the body is not an object")
+        raise HttpError(400, "the body: expected a JSON object, got {type(fields).__name__}")
     return cast("dict[str, Any]", fields)
 
 

@@ -23,7 +23,7 @@ class Metrics:
         self.reloads: defaultdict[tuple[str, str], int] = defaultdict(int)
 
     def record(self, model: str, status: int, seconds: float) -> None:
-        """Count a request to a model that exists."""
+        """Count a request to a served model."""
         self._requests[model, status] += 1
         self._buckets[model][bisect_left(_BUCKET_SECONDS, seconds)] += 1
         self._seconds[model] += seconds

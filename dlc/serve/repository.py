@@ -43,7 +43,7 @@ class Repository:
         self._on_load = on_load
         self.models: dict[str, ServedModel] = {}
         self._failed: dict[Path, _Stamp] = {}
-        # The names that several files have; they were reported.
+        # The names that several files have, which were logged.
         self._ambiguous: Set[str] = frozenset[str]()
 
     def open(self) -> None:

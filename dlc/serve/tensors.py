@@ -61,14 +61,14 @@ class InferenceRequest:
 def datatype_of(dtype: np.dtype[Any]) -> str:
     """Return the protocol's name of a dtype. Raises UnsupportedError for a dtype that it does not have."""
     if dtype not in _NAMES:
-        raise UnsupportedError(f"dtype {dtype}: the protocol has none like it; it has {', '.join(_DTYPES)}")
+        raise UnsupportedError(f"dtype {dtype} is not a datatype of the protocol; expected one of {', '.join(_DTYPES)}")
     return _NAMES[dtype]
 
 
 def metadata(info: TensorInfo) -> dict[str, Any]:
     """Return the description of an input or output; symbolic dimensions are -1."""
     if info.dtype == OBJECT_DTYPE:
-        raise UnsupportedError(f"{info}: only tensors of numbers can be served, no strings, lists or optional values")
+        raise UnsupportedError(f"{info}: only tensors of numbers can be served; remove other inputs and outputs")
     shape = [size if isinstance(size, int) else -1 for size in info.shape]
     return {"name": info.name, "datatype": datatype_of(info.dtype), "shape": shape}
 
@@ -76,11 +76,13 @@ def metadata(info: TensorInfo) -> dict[str, Any]:
 def parse_request(body: bytes, json_bytes: int | None) -> InferenceRequest:
     """Parse the body of a request, whose first `json_bytes` are JSON (None: all). Raises BadRequestError."""
     if json_bytes is not None and not 0 <= json_bytes <= len(body):
-        raise BadRequestError(f"Inference-Header-Content-Length {json_bytes}: the body has {len(body)} bytes")
+        raise BadRequestError(
+            f"Inference-Header-Content-Length {json_bytes}: expected at most the {len(body)} bytes of the body"
+        )
     try:
         written = json.loads(body[:json_bytes])
     except (ValueError, RecursionError) as error:
-        raise BadRequestError(f"the request is no JSON: {error}") from error
+        raise BadRequestError(f"the request is not JSON: {error}") from error
     fields = _object(written, "the request")
     binary = memoryview(body)[len(body) if json_bytes is None else json_bytes :]
     inputs, start = dict[str, NDArray[Any]](), 0
@@ -91,7 +93,7 @@ def parse_request(body: bytes, json_bytes: int | None) -> InferenceRequest:
             raise BadRequestError(f"input {name!r} occurs twice")
         inputs[name], start = _tensor(name, tensor, binary, start)
     if start != len(binary):
-        raise BadRequestError(f"{len(binary) - start} bytes follow the binary data of the inputs")
+        raise BadRequestError(f"{len(binary) - start} bytes follow the binary data of the inputs; expected none")
     parameters = _object(fields.get("parameters", {}), "parameters")
     is_binary = parameters.get("binary_data_output") is True
     timeout = _integer(parameters.get("timeout", 0), "timeout")
@@ -134,7 +136,7 @@ def _tensor(name: str, tensor: Mapping[str, Any], binary: memoryview, start: int
             )
         # Kernels need booleans of 0 and 1; clients may send other bytes.
         stored = np.dtype(np.uint8) if dtype.kind == "b" else dtype
-        # `astype` copies: kernels need aligned elements, and the tensors follow text of any length.
+        # `astype` copies: kernels need aligned elements, and the JSON before the tensors has any length.
         return np.frombuffer(binary[start : start + size], stored).reshape(shape).astype(dtype), start + size
     array = _json_array(name, tensor.get("data"), datatype, dtype)
     if array.size != count or (array.ndim != 1 and list(array.shape) != shape):

@@ -271,7 +271,7 @@ def _floordiv(a: Dim, b: Dim) -> Size:
         common = gcd(divisor, *remainder.terms.values())
         dividend, divisor = Dim({m: c // common for m, c in remainder.terms.items()}), divisor // common
         if divisor > 0 and all(c < 0 for m, c in dividend.terms.items() if m):
-            # -r // c = -((r + c - 1) // c): equal roundings up are equal polynomials, and dividends are not negative.
+            # -r // c = -((r + c - 1) // c): equal ceiling divisions are equal polynomials, and dividends are not negative.
             return quotient_terms - (divisor - 1 - dividend) // divisor
         return quotient_terms + Dim({((dividend, Dim.lift(divisor)),): 1})
     if a == b:

@@ -59,7 +59,7 @@ class ConstantStepSize(NamedTuple):
 class PIDController(NamedTuple):
     """Steps whose estimated error is at most atol + rtol · |y| in the root-mean-square norm (Söderlind, 2003).
 
-    The step is scaled by (1 / error)^(icoeff / order), times the powers of the previous errors that `pcoeff` and `dcoeff` give.
+    The step is scaled by (1 / error)^(icoeff / order), times powers of the two previous errors by `pcoeff` and `dcoeff`.
     """
 
     rtol: float
@@ -88,10 +88,12 @@ class DiffEqSolution(NamedTuple):
     """The solution of a differential equation.
 
     Attributes:
-        ts: The times (m,): those of `SaveAt`, or the end alone, which is the time of the event if there was one. ys: A pytree
-        like `y0`, with the times along a new axis 0; inf for times after an event and times that were not reached. succeeded:
-        Whether the end or an event was reached in `max_steps` steps, a bool. num_steps: The number of steps, including rejected
-        ones. num_accepted_steps: The number of accepted steps. event_happened: Whether an event ended the integration, a bool.
+        ts: The times (m,): those of `SaveAt`, or the end alone, which is the time of the event if there was one.
+        ys: A pytree like `y0`, with the times along a new axis 0; inf for times after an event and times that were not reached.
+        succeeded: Whether the end or an event was reached in `max_steps` steps, a bool.
+        num_steps: The number of steps, including rejected ones.
+        num_accepted_steps: The number of accepted steps.
+        event_happened: Whether an event ended the integration, a bool.
     """
 
     ts: Any
@@ -144,15 +146,15 @@ def diffeqsolve(
     `terms` is a function, or for a stochastic equation a `MultiTerm` of a drift and a diffusion. Then steps are constant;
     `Euler` solves the equation in the sense of Itô (Euler-Maruyama), `Heun` and `Midpoint` in that of Stratonovich.
 
-    `y0` is an array or a pytree of floats; times have its dtype. `dt0` is the length of the first step, of all steps with
-    `ConstantStepSize`; None with `PIDController` chooses it. Results between steps are interpolated.
+    `y0` is an array or a pytree of floats; times have its dtype. `dt0` is the length of the first step, and with
+    `ConstantStepSize` of all steps. With `PIDController` it may be None: the solver chooses it. Results between steps are
+    interpolated.
 
-    Differentiable with respect to `y0`, `args`, the times and all values that the terms close over: the derivative is
-    that of the accepted steps, for constant lengths of all but the last step. In reverse mode, the states of up to `max_steps`
-    steps are stored.
+    Differentiable with respect to `y0`, `args`, the times and all values that the terms close over. The derivative is that of
+    the accepted steps, with constant lengths except for the last one. Reverse mode stores up to `max_steps` states.
 
-    Raises DlcError for a missing step length or a method without an error estimate, where these are needed; for a stochastic
-    method without noise, and for noise with a method, adaptive steps or an event that does not support it.
+    Raises DlcError for constant steps without `dt0`, for adaptive steps of a method without an error estimate, for a stochastic
+    method without noise, and for noise with an implicit method, adaptive steps or an event.
     """
     api_name = "dlc.solve.diffeqsolve"
     is_adaptive = isinstance(stepsize_controller, PIDController)
@@ -199,8 +201,8 @@ def diffeqsolve(
         if problem.times is None:
             ts, ys = event_t[None], event_y[None]
         else:
-            is_behind = (problem.times - event_t) * sign(problem.end - problem.start) > 0
-            ys = where(logical_and(event_happened, is_behind)[:, None], math.inf, ys)
+            is_after_event = (problem.times - event_t) * sign(problem.end - problem.start) > 0
+            ys = where(logical_and(event_happened, is_after_event)[:, None], math.inf, ys)
     return DiffEqSolution(ts, vmap(unravel)(ys), final.is_finished, final.num_steps, final.num_accepted, event_happened)
 
 
@@ -212,7 +214,7 @@ def _require_support(
     if diffusion is not None and isinstance(solver, Method) and solver.diagonal:
         refuse(DlcError(f"{api_name}: implicit methods do not support noise; use Euler, or another explicit method"))
     if diffusion is not None and has_events_or_adapts:
-        refuse(DlcError(f"{api_name}: equations with noise support neither adaptive steps nor events"))
+        refuse(DlcError(f"{api_name}: noise supports neither adaptive steps nor events; use ConstantStepSize, and no event"))
 
 
 class _Problem(NamedTuple):
@@ -231,8 +233,8 @@ class _Problem(NamedTuple):
 def _integrate(problem: _Problem, y: Any, length: Any, max_steps: int, static_steps: int | None) -> _State:
     """Return the state after the last step.
 
-    Without derivatives it is a while loop. Otherwise that loop runs first, as a constant, and finds the lengths of the steps;
-    a scan over these, which has a reverse mode, computes the state.
+    Without derivatives, a while loop computes it. With derivatives, that loop runs first, as a constant, and finds the lengths
+    of the steps. A scan over these lengths, which has a reverse mode, then computes the state.
     """
     if static_steps is not None:
         return lax.fori_loop(0, static_steps, lambda _, state: _advance(problem, state), _initial(problem, y, length))
@@ -353,7 +355,7 @@ def _factor(problem: _Problem, error: Any, errors: Any, is_accepted: Any) -> Any
 def _accept(
     problem: _Problem, state: _State, step: Step, h: Any, is_last: Any, length: Any, errors: Any, is_accepted: Any
 ) -> _State:
-    """Return the state after a step; the same one with another length if the step is rejected."""
+    """Return the state after a step; if the step is rejected, the state before it with the new step length."""
     t = where(is_last, problem.end, state.t + h)
     is_finished = is_last
     if problem.event is not None:
@@ -384,7 +386,7 @@ def _replay(problem: _Problem, state: _State, length: Any, is_last: Any) -> _Sta
 
 
 def _save(problem: _Problem, state: _State, step: Step, t: Any, h: Any, is_accepted: Any) -> Any:
-    """Store the interpolated states at the times in a step."""
+    """Store the interpolated states at the requested times inside a step."""
     if problem.times is None:
         return state.outputs
     direction = sign(problem.end - problem.start)

@@ -51,8 +51,8 @@ def linear_solve(
     """Return the solution x of operator(x) = vector, starting from 0.
 
     `operator` is a matrix, or a linear function of pytrees like `vector`. Iterations end when the residual norm is at most
-    max(rtol · |vector|, atol), or after `max_steps` products with the operator, by default ten for each unknown; GMRES finishes
-    the products between two restarts. Differentiable with respect to `vector` and all values that the operator depends on.
+    max(rtol · |vector|, atol), or after `max_steps` products with the operator, by default ten for each unknown. GMRES
+    completes the products between two restarts. Differentiable with respect to `vector` and all values that the operator uses.
 
     Raises ShapeError for a matrix that does not fit the vector.
     """
@@ -82,7 +82,7 @@ def linear_solve(
 
 def iterate(matvec: Matvec, b: Any, solver: LinearSolver, max_steps: int) -> tuple[Any, tuple[Any, Any]]:
     """Return the solution for a vector, whether it converged, and the number of products."""
-    # Solved for b / max|b|: squares of the elements of b may underflow or overflow.
+    # Solve for b / max|b|, since squares of the elements of b may underflow or overflow.
     largest = max(abs(b))
     scale = where(largest == 0, 1, largest)
     b = b / scale
@@ -98,7 +98,7 @@ def iterate(matvec: Matvec, b: Any, solver: LinearSolver, max_steps: int) -> tup
 
 
 def _divide(x: Any, y: Any) -> Any:
-    """Return x / y; 0 where y is 0, which a solved system reaches."""
+    """Return x / y, and 0 where y is 0: residuals of a solved system are 0."""
     is_zero = y == 0
     return where(is_zero, 0, x / where(is_zero, 1, y))
 
@@ -155,7 +155,7 @@ def _minimal_residuals(matvec: Matvec, b: Any, limit: Any, max_steps: int, resta
             second = basis @ orthogonal
             orthogonal = orthogonal - second @ basis
             length = sqrt(orthogonal @ orthogonal)
-            # A length that is only rounding ends the space: the solution is in it.
+            # If only rounding errors remain, the Krylov space is complete and contains the solution.
             length = where(length <= rounding * sqrt(product @ product), 0, length)
             column = at(first + second)[j + 1].set(length)
             return at(basis)[j + 1].set(_divide(orthogonal, length)), at(hessenberg)[:, j].set(column)

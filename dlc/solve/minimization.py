@@ -145,7 +145,7 @@ def _descend(
         x, value, gradient, memory, k, _ = state
         direction = direction_of(memory, gradient)
         slope = direction @ gradient
-        # If rounding makes this no descent direction, use steepest descent.
+        # Rounding can make this an ascent direction: then use steepest descent.
         direction, slope = where(slope < 0, direction, -gradient), where(slope < 0, slope, -(gradient @ gradient))
 
         def try_scale(search: Any) -> Any:

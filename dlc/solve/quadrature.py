@@ -110,7 +110,7 @@ def quad(
         return less_equal(sum(errors), maximum(atol, rtol * max(abs(sum(totals, axis=0)))))
 
     def partition() -> Any:
-        """Return the intervals, as parts of the whole one, whether they suffice, and their number."""
+        """Return the starts and widths of the intervals relative to the whole, whether they are accurate, and their number."""
         first_total, first_error = integrals(low[None], high[None])
         starts, widths = zeros(max_intervals, low.dtype), at(zeros(max_intervals, low.dtype))[0].set(1)
         totals = at(zeros((max_intervals, first_total.shape[1]), low.dtype))[0].set(first_total[0])

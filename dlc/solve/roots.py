@@ -58,7 +58,7 @@ def root_find(
     guess, unravel = ravel("dlc.solve.root_find", y0)
     function = flat("dlc.solve.root_find", lambda y: fn(y, args), unravel, guess)
     if isinstance(solver, Bisection) and guess.shape != (1,):
-        refuse(ShapeError(f"dlc.solve.root_find: Bisection of {guess.shape[0]} unknowns; expected one; use Newton"))
+        refuse(ShapeError(f"dlc.solve.root_find: Bisection of {guess.shape[0]} unknowns; expected one; use Newton for several"))
     return _implicit(function, guess, unravel, lambda f, x: _find(f, x, solver, max_steps))
 
 

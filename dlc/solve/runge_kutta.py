@@ -83,7 +83,7 @@ class Method:
 
 def _implicit_slope(f: Callable[[Any, Any], Any], t: Any, start: Any, h: Any, guess: Any) -> Any:
     """Return k = f(t, start + h k) by Newton's method; NaN if that does not converge."""
-    # The error after the last iteration is about the square of its change, so rounding dominates.
+    # Newton's method converges quadratically: after a change of eps^0.6 the error is about eps^1.2, below rounding.
     tolerance = float(cast(Any, ml_dtypes.finfo)(start.dtype).eps) ** 0.6
 
     def residual(k: Any) -> Any:

@@ -30,7 +30,7 @@ class ODETerm(NamedTuple):
 class UnsafeBrownianPath(NamedTuple):
     """Brownian motion of a shape, whose increments are drawn step by step from a key of `dlc.random`.
 
-    It is unsafe with adaptive steps, since the path depends on the steps: use steps of constant length.
+    The path depends on the steps, so that only steps of constant length are supported.
     """
 
     shape: tuple[int, ...]

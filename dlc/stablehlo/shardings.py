@@ -32,9 +32,9 @@ def require_known_mesh(sharding: str, meshes: Mapping[str, Mapping[str, str]], w
         return
     axes, problem = meshes.get(mesh[0]), f"{where}: the sharding {sharding}"
     if axes is None:
-        raise ModelError(f"{problem}: {mesh[0]} is no mesh of the module; its meshes are {', '.join(meshes) or 'none'}")
+        raise ModelError(f"{problem}: {mesh[0]} is not a mesh of the module; its meshes are {', '.join(meshes) or 'none'}")
     if unknown := [name for name in re.findall(r'"([^"]*)"', sharding) if name not in axes]:
-        raise ModelError(f"{problem}: {unknown[0]!r} is no axis of {mesh[0]}; its axes are {', '.join(axes) or 'none'}")
+        raise ModelError(f"{problem}: {unknown[0]!r} is not an axis of {mesh[0]}; its axes are {', '.join(axes) or 'none'}")
 
 
 def parse_sharding(text: str, rank: int, where: str) -> PartialSpec:

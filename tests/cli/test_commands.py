@@ -110,12 +110,12 @@ def test_dumps_keep_symbolic_dimensions(relu: Path, tmp_path: Path) -> None:
     host = dumped / "stage-host.mlir"
     assert dlc("diff", dumped / "stage-loops.mlir", host, "--shape", "x=3,4").exit_code == 0
     for file in (host, tmp_path / "m.dlc"):
-        for shape, told in (
+        for shape, expected in (
             ("x=3", "expected an integer for each dimension of x: float32[n, 4]"),
             ("y=3", "those of x: float32[n, 4]"),
         ):
             result = dlc("run", file, "--shape", shape)
-            assert result.exit_code != 0 and told in " ".join(result.stderr.split()), result.stderr
+            assert result.exit_code != 0 and expected in " ".join(result.stderr.split()), result.stderr
 
 
 def test_random_inputs_need_static_shapes(relu: Path) -> None:
@@ -289,8 +289,8 @@ def test_opt_runs_passes_on_text(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
     assert result.stdout.count("dl.exp") == 1
     assert '"dl.exp"' in dlc("opt", file, "--generic").stdout
-    told = json.loads(dlc("opt", file, "-p", "cse", "--json").stdout)
-    assert told["module"] == result.stdout and told["passes"][0].items() >= {"stage": "dl", "spec": "cse"}.items()
+    output = json.loads(dlc("opt", file, "-p", "cse", "--json").stdout)
+    assert output["module"] == result.stdout and output["passes"][0].items() >= {"stage": "dl", "spec": "cse"}.items()
 
 
 @pytest.mark.parametrize(
@@ -313,16 +313,16 @@ def test_opt_refuses_passes_of_another_stage(tmp_path: Path) -> None:
     )
     for name, stage in (("tile-kernels", "tiling"), ("vectorize", "loops"), ("plan-arena", "host")):
         result = dlc("opt", file, "-p", name)
-        told = " ".join(result.stderr.split())
-        assert result.exit_code == 1 and f"{name} is of stage {stage}, but the module is at stage dl; run" in told
+        message = " ".join(result.stderr.split())
+        assert result.exit_code == 1 and f"{name} is of stage {stage}, but the module is at stage dl; run" in message
     lower = "form-kernels{target=cpu},lower-kernels-to-linalg"
     assert dlc("opt", file, "-p", lower, "-o", formed).exit_code == 0
-    told = " ".join(dlc("opt", formed, "-p", "simplify").stderr.split())
-    assert "simplify is of stage dl, but the module is at stage linalg; take an earlier file of a dump" in told
+    message = " ".join(dlc("opt", formed, "-p", "simplify").stderr.split())
+    assert "simplify is of stage dl, but the module is at stage linalg; take an earlier file of a dump" in message
     loops = 'fuse-generics,bufferize-kernels,tile-kernels{target="cpu:avx2"},vectorize'
     assert dlc("opt", formed, "-p", loops, "-o", file).exit_code == 0
-    told = " ".join(dlc("opt", file, "-p", "bufferize-kernels").stderr.split())
-    assert "bufferize-kernels is of stage tiling, but the module is at stage loops" in told
+    message = " ".join(dlc("opt", file, "-p", "bufferize-kernels").stderr.split())
+    assert "bufferize-kernels is of stage tiling, but the module is at stage loops" in message
 
 
 def test_opt_refuses_text_that_is_no_ir(tmp_path: Path) -> None:

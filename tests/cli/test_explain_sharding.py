@@ -61,7 +61,7 @@ def test_redundant_computation(model: Path) -> None:
     ("arguments", "message"),
     [
         (["--mesh", "data"], "'data': expected axes and their sizes, such as data=4,model=2"),
-        (["--mesh", "data=3"], 'axis 0 of [8, 2] in 3 parts of "data": 8 is no multiple of 3'),
+        (["--mesh", "data=3"], 'axis 0 of [8, 2] in 3 parts of "data": 8 is not a multiple of 3'),
         (["--mesh", "data=2", "--shard", "y=data"], "no input matches y; the inputs are x"),
         (["--mesh", "data=2", "--shard", "x"], "'x': expected NAME=AXIS,AXIS,…, such as x=data or w=,model"),
         (["--mesh", "data=2", "--latency", "2"], "'2': expected a number of s, such as 10us"),

@@ -71,7 +71,7 @@ def test_stages_agree(stages: Path, stage: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "stage, old, new, told",
+    "stage, old, new, expected",
     [
         ("start", "dl.add", "dl.sub", ["= dl.sub %", "from sum"]),
         ("fusion", "dl.relu", "dl.neg", ["= dl.neg %", "in kernel @", "from positive"]),
@@ -79,10 +79,10 @@ def test_stages_agree(stages: Path, stage: str) -> None:
         ("loops", "arith.maximumf", "arith.minimumf", ["= arith.minimumf %", "in kernel @", "positive"]),
     ],
 )
-def test_the_op_that_was_edited_is_named(stages: Path, stage: str, old: str, new: str, told: list[str]) -> None:
+def test_the_op_that_was_edited_is_named(stages: Path, stage: str, old: str, new: str, expected: list[str]) -> None:
     file = stages / f"{stage}.mlir"
     result = diff(file, edited(file, old, new))
-    assert result.exit_code == 1 and all(text in result.stderr for text in told), result.stderr
+    assert result.exit_code == 1 and all(text in result.stderr for text in expected), result.stderr
     assert "output1" not in result.stderr
 
 
@@ -127,7 +127,7 @@ def compiled(stages: Path) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize(
-    "one, other, told",
+    "one, other, expected",
     [
         ("compiled right", "compiled wrong", ["kernel @matmul_sub_relu_mul, as a whole", "from product, sum, positive"]),
         ("right", "compiled wrong", ["kernel @matmul_sub_relu_mul, as a whole", "from product, sum, positive"]),
@@ -135,9 +135,11 @@ def compiled(stages: Path) -> dict[str, Path]:
         ("right", "compiled right", []),
     ],
 )
-def test_the_kernel_of_a_compiled_program_is_named(compiled: dict[str, Path], one: str, other: str, told: list[str]) -> None:
+def test_the_kernel_of_a_compiled_program_is_named(
+    compiled: dict[str, Path], one: str, other: str, expected: list[str]
+) -> None:
     result = diff(compiled[one], compiled[other])
-    assert result.exit_code == bool(told) and all(text in result.stderr for text in told), result.stderr
+    assert result.exit_code == bool(expected) and all(text in result.stderr for text in expected), result.stderr
 
 
 @pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
@@ -147,8 +149,8 @@ def test_the_kernel_of_a_program_on_a_device_is_named(compiled: dict[str, Path],
         dlc.compile_model(compiled[name], target="opencl").save(file)
     for one in (compiled["right"], compiled["compiled right"], files["right"]):
         result = diff(one, files["wrong"])
-        told = ["kernel @matmul_sub_relu_mul, as a whole", "from product, sum, positive"]
-        assert result.exit_code == 1 and all(text in result.stderr for text in told), result.stderr
+        expected = ["kernel @matmul_sub_relu_mul, as a whole", "from product, sum, positive"]
+        assert result.exit_code == 1 and all(text in result.stderr for text in expected), result.stderr
     assert diff(compiled["compiled right"], files["right"]).exit_code == 0
 
 
@@ -213,19 +215,19 @@ func.func @main(%x: tensor<6xf32> {dl.name = "x"}) -> tensor<?xi64, #dl.dims<"k"
 
 
 @pytest.mark.parametrize(
-    "old, new, told",
+    "old, new, expected",
     [
         ("dense<0.5>", "dense<0.75>", ["differs in shape", "dl.greater", "from choice"]),
         ("dl.mul %3, %3", "dl.add %3, %3", ["dl.add", "from grown"]),
     ],
 )
-def test_data_dependent_sizes(tmp_path: Path, old: str, new: str, told: list[str]) -> None:
+def test_data_dependent_sizes(tmp_path: Path, old: str, new: str, expected: list[str]) -> None:
     file, given = tmp_path / "selected.mlir", tmp_path / "x.npy"
     file.write_text(SELECTED)
     np.save(given, np.array([0, 0.6, 1, 0.6, 0, 1], np.float32))
     assert diff(file, file, "--input", f"x={given}").exit_code == 0
     result = diff(file, edited(file, old, new), "--input", f"x={given}")
-    assert result.exit_code == 1 and all(text in result.stderr for text in told), result.stderr
+    assert result.exit_code == 1 and all(text in result.stderr for text in expected), result.stderr
 
 
 def test_stages_with_data_dependent_sizes(tmp_path: Path) -> None:
@@ -237,9 +239,9 @@ def test_stages_with_data_dependent_sizes(tmp_path: Path) -> None:
     for file in files:
         assert diff(start, file, "--input", f"x={given}").exit_code == 0, file
     changed = edited(files[2], "arith.muli %x_", "arith.addi %x_", count=-1)
-    for file, told in ((start, "as a whole"), (files[1], "in kernel @mul"), (files[2], "= arith.addi %")):
+    for file, expected in ((start, "as a whole"), (files[1], "in kernel @mul"), (files[2], "= arith.addi %")):
         result = diff(file, changed, "--input", f"x={given}")
-        assert result.exit_code == 1 and told in result.stderr, result.stderr
+        assert result.exit_code == 1 and expected in result.stderr, result.stderr
 
 
 @pytest.mark.parametrize("target", NATIVE)

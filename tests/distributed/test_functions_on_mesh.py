@@ -86,7 +86,7 @@ def test_saved_functions(transport: Transport, tmp_path: Path) -> None:
     (result,) = loaded(dlc.distribute(x, P("data"), mesh).shard).values()
     np.testing.assert_allclose(result, np.sum(x @ w, 0), rtol=1e-4)
     others = transport.exchange((tmp_path / "own.dlc").read_bytes(), "files")
-    with pytest.raises(ModelError, match=r"it has constants of rank \d; rank \d loads the file that it saved"):
+    with pytest.raises(ModelError, match=r"it has the constants of rank \d; load the file that rank \d saved"):
         dlc.load(others[transport.rank - 1])
 
 

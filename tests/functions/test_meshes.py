@@ -137,7 +137,7 @@ def test_uneven_shards_are_refused_with_the_repair() -> None:
     def function(x: Any) -> Any:
         return dlc.shard(x, P("data"))
 
-    message = r'test_meshes.py:\d+: dlc.shard: axis 0 of \[30, 8\] in 4 parts of "data": 30 is no multiple of 4; pad to 32, or P\(None\)'
+    message = r'test_meshes.py:\d+: dlc.shard: axis 0 of \[30, 8\] in 4 parts of "data": 30 is not a multiple of 4; pad to 32, or P\(None\)'
     with pytest.raises(ShapeError, match=message):
         dlc.jit(mesh=mesh)(function).lower(values(F32, 30, 8))
     with pytest.raises(ShapeError, match=r"dlc\.distribute: axis 0 .* pad to 32"):
@@ -157,7 +157,7 @@ def test_invalid_arguments() -> None:
     for entries in ((P(),), (P(), P(), P())):
         with pytest.raises(DTypeError, match=r"in_shardings has \d entries; expected one for each parameter: params, x"):
             dlc.jit(mesh=mesh, in_shardings=entries)(predict).lower(PARAMETERS, X)
-    with pytest.raises(ShapeError, match="out_shardings of result: 'rows' is no axis of the mesh data=2"):
+    with pytest.raises(ShapeError, match="out_shardings of result: 'rows' is not an axis of the mesh data=2"):
         dlc.jit(mesh=mesh, out_shardings=P("rows"))(predict).lower(PARAMETERS, X)
     with pytest.raises(DTypeError, match=r"in_shardings\[0\] is a dict of 'w', the argument is a dict of 'w', 'b'"):
         dlc.jit(mesh=mesh, in_shardings=({"w": P()}, None))(predict).lower(PARAMETERS, X)
@@ -182,7 +182,7 @@ def test_invalid_arguments() -> None:
     ids=["value", "unused", "constant", "uniform", "derivative"],
 )
 def test_annotations_of_unknown_axes(annotate: Any) -> None:
-    with pytest.raises(ShapeError, match=r"test_meshes.py:\d+: dlc.shard: 'rows' is no axis of the mesh data=2"):
+    with pytest.raises(ShapeError, match=r"test_meshes.py:\d+: dlc.shard: 'rows' is not an axis of the mesh data=2"):
         dlc.jit(mesh=dlc.make_mesh({"data": 2}))(annotate).lower(X)
 
 

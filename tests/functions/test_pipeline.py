@@ -92,7 +92,7 @@ def test_errors() -> None:
         dlc.jit(mesh=mesh)(lambda *a: dlc.pipeline(layer, loss, num_micro_batches=4)(*a)).lower(LAYERS, HEAD, X, Y)
     with pytest.raises(ShapeError, match="the batch has the size 16; expected a multiple of 5"):
         dlc.jit(mesh=mesh)(lambda *a: dlc.pipeline(layer, loss, num_micro_batches=5)(*a)).lower(LAYERS, HEAD, X, Y)
-    with pytest.raises(DTypeError, match="'stage' is no axis of the mesh data=2"):
+    with pytest.raises(DTypeError, match="'stage' is not an axis of the mesh data=2"):
         gradients_on({"data": 2}).lower(LAYERS, HEAD, X, Y)
     for mesh_or_none in (mesh, None):
         with pytest.raises(ShapeError, match="num_micro_batches = 0; expected at least 1"):

@@ -134,7 +134,7 @@ def test_json_and_binary_tensors(server: Server, folder: Path) -> None:
     [
         ("/v2/models/other/infer", infer_body(), 404, "no model is named 'other'; the models are net"),
         ("/v2/models/net/versions/9/infer", infer_body(), 404, "has the version 1, not '9'"),
-        ("/v2/models/net/infer", b"{", 400, "the request is no JSON"),
+        ("/v2/models/net/infer", b"{", 400, "the request is not JSON"),
         ("/v2/models/net/infer", [], 400, "the request: expected an object, got a list"),
         ("/v2/models/net/infer", {}, 400, "inputs: expected a list, got nothing"),
         ("/v2/models/net/infer", {"inputs": []}, 400, "input 'x' is missing"),
@@ -152,7 +152,7 @@ def test_json_and_binary_tensors(server: Server, folder: Path) -> None:
         ("/v2/models/net/infer", input_body("INT8", [300]), 400, "out of bounds for int8"),
         ("/v2/models/net/infer", input_body("INT8", [1.5]), 400, "an element has the type float"),
         ("/v2/models/net/infer", input_body("BOOL", [2]), 400, "an element has the type int"),
-        ("/v2/models/net/infer", b"[" * 100_000, 400, "the request is no JSON"),
+        ("/v2/models/net/infer", b"[" * 100_000, 400, "the request is not JSON"),
         ("/v2/models/..%2f..%2fetc%2fpasswd/infer", infer_body(), 404, "Not Found"),
         ("/v2/models/net", infer_body(), 405, "Method Not Allowed"),
         ("/v2/models/net/infer", b" " * (2 << 20), 413, "larger than 1048576 bytes"),

@@ -90,7 +90,7 @@ def test_bisection() -> None:
     assert dlc.jit(square_root)(np.float64(2)).value == pytest.approx(2**0.5, rel=1e-13)
     assert dlc.grad(lambda a: square_root(a).value)(np.float64(2)) == pytest.approx(0.5 / 2**0.5)
     assert not dlc.jit(square_root)(np.float64(200)).converged
-    with pytest.raises(ShapeError, match="Bisection of 2 unknowns; expected one; use Newton"):
+    with pytest.raises(ShapeError, match="Bisection of 2 unknowns; expected one; use Newton for several"):
         solve.root_find(lambda y, _: y, interval, np.ones(2))
 
 

@@ -151,10 +151,12 @@ def test_unsupported_forms() -> None:
 def test_unknown_meshes_and_axes(sharding: str) -> None:
     assert sharding in TEXT
     with pytest.raises(
-        ModelError, match=r"f\.mlir:\d+: the sharding .*: @other is no mesh of the module; its meshes are @mesh"
+        ModelError, match=r"f\.mlir:\d+: the sharding .*: @other is not a mesh of the module; its meshes are @mesh"
     ):
         program(TEXT.replace(sharding, sharding.replace("@mesh", "@other")))
-    with pytest.raises(ModelError, match=r"f\.mlir:\d+: the sharding .*: 'rows' is no axis of @mesh; its axes are data, model"):
+    with pytest.raises(
+        ModelError, match=r"f\.mlir:\d+: the sharding .*: 'rows' is not an axis of @mesh; its axes are data, model"
+    ):
         program(TEXT.replace(sharding, sharding.replace('"model"', '"rows"').replace('"data"', '"rows"')))
 
 
@@ -171,5 +173,5 @@ def test_generic_form() -> None:
     }) : () -> ()
     """
     assert shard_program(program(text), Mesh.of({"data": 2}), [None], [None]).inputs == ((("data",),),)
-    with pytest.raises(ModelError, match="@other is no mesh of the module"):
+    with pytest.raises(ModelError, match="@other is not a mesh of the module"):
         program(text.replace("@mesh", "@other"))

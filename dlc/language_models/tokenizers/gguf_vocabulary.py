@@ -69,7 +69,7 @@ class GgufVocabulary:
         return template if isinstance(template, str) else None
 
     def token(self, name: str) -> int | None:
-        """Return the id in a field such as bos_token_id, None without one. Raises ModelError if it is no token."""
+        """Return the id in a field such as bos_token_id, None without one. Raises ModelError if it is not a token."""
         value = self.field(name)
         if value is None:
             return None

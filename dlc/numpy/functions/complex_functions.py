@@ -129,7 +129,7 @@ def _inverse_sine_parts(a: Any, b: Any) -> tuple[Any, Any, Any]:
     imag = ew.where(is_large, size, imag)
     imag = ew.where(cmp.logical_or(cmp.isinf(x), cmp.isinf(y)), math.inf, imag)
     across = ew.where(is_large, y, root)
-    # Of the imaginary axis both real parts are known, also if the imaginary part is undefined.
+    # On the imaginary axis both real parts are defined, even if the imaginary part is NaN.
     across = ew.where(cmp.logical_and(cmp.equal(x, 0), cmp.isnan(y)), 1, across)
     return floats.atan2(x, across), floats.atan2(across, x), imag
 
@@ -171,7 +171,7 @@ def atanh(x: Any) -> Any:
     is_large = cmp.greater(longer, math.sqrt(float(np.finfo(a.dtype).max)) / 8)
     u, v = (ew.where(is_large, 0.5, part) for part in (a, b))
     distance = ew.add(ew.square(ew.subtract(1, u)), ew.square(v))
-    # Next to the pole the square of the distance underflows.
+    # Near the pole the square of the distance underflows.
     is_near = cmp.less(distance, 1e-6)
     near = ew.log(floats.hypot(ew.where(is_near, ew.subtract(1, u), 1), v))
     near = ew.multiply(ew.subtract(ew.log(floats.hypot(ew.add(u, 1), v)), near), 0.5)
@@ -192,7 +192,7 @@ def atanh(x: Any) -> Any:
 
 
 def sign(x: Any) -> Any:
-    """Return x / |x|, or 0 for 0; a single infinite part alone decides."""
+    """Return x / |x|, or 0 for 0. If exactly one part is infinite, the other one counts as 0."""
     a, b = _parts(x)
     length = floats.hypot(a, b)
     divisor = ew.where(cmp.equal(length, 0), 1, length)

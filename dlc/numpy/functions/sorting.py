@@ -206,7 +206,7 @@ def _isin_by_comparison(x: Operand, values: Operand) -> Any:
         return logical_and(equal(apply(dl.ReduceMinOp, differences, axes=(x.ndim,), keepdims=False), 0), equal(x, x))
     sorted_values = sort(values)
     if not is_static(values.shape):
-        # There may be no values.
+        # `values` may be empty, without a last element.
         return logical_and(less(searchsorted(sorted_values, x), searchsorted(sorted_values, x, side="right")), equal(x, x))
     return equal(take(sorted_values, minimum(searchsorted(sorted_values, x), values.size - 1), axis=0), x)
 

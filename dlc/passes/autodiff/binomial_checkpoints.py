@@ -56,7 +56,7 @@ class SnapshotStack:
 
     @classmethod
     def empty(cls, build: DlBuilder, states: Sequence[SSAValue], size: int) -> SnapshotStack:
-        """Return a stack with space for `size` snapshots like `states`; the one on top is to be set."""
+        """Return a stack with space for `size` snapshots like `states`. The caller sets the top one."""
         zero = i64_constant(build, 0)
         types = [tensor_type((size + 1, *shape_of(v)), element_type_of(v)) for v in (zero, *states)]
         positions, *arrays = (zeros(build, t).value for t in types)

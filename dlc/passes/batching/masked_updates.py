@@ -35,7 +35,7 @@ def mask_row_updates(parameters: Sequence[SSAValue], next_values: Sequence[SSAVa
 
 
 def _row_updates(parameter: SSAValue, value: SSAValue) -> list[ScatterRowsOp]:
-    """Return the updates that make the next value of a state from its parameter; none if it is made in another way."""
+    """Return the row updates that compute the next value of a state from its parameter; empty if other ops compute it."""
     updates: list[ScatterRowsOp] = []
     while value is not parameter:
         op = value.owner
@@ -52,7 +52,7 @@ def _masked_update(op: ScatterRowsOp, mask: SSAValue) -> SSAValue:
     build = DlBuilder(op)
     if op.mode.data == "add":
         element = element_type_of(op.x)
-        # -0.0 changes no float: 0.0 would change the sign of -0.0.
+        # x + -0.0 is x for every float; -0.0 + 0.0 is 0.0.
         unchanged = build.scalar(-0.0 if is_float(element) else 0, like=op.x)
     else:
         names = ("checked", "in_bounds", "reported_axes")

@@ -106,7 +106,7 @@ def accessed_buffers(op: Operation) -> Sequence[SSAValue]:
 
 
 def written_buffers(op: Operation) -> Sequence[SSAValue]:
-    """Return the buffers that one op writes; without knowledge, all that it accesses."""
+    """Return the buffers that one op writes; for an op with unknown effects, all that it accesses."""
     match op:
         case host.LaunchOp():
             count = op.attributes.get(host.NUM_OUTPUTS)

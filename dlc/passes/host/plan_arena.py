@@ -64,7 +64,7 @@ class PlanArenaPass(ModulePass):
                 require_disjoint_sections(parallel)
         for block in {o.parent for o in order.span if isinstance(o, host.ComputeOp) and o.function.data == "wait"}:
             assert block is not None
-            require_undisturbed_collectives(block)
+            verify_pending_collectives(block)
         for launch in order.span:
             launch.attributes.pop(host.NUM_OUTPUTS, None)
 
@@ -120,7 +120,7 @@ def require_disjoint_sections(parallel: host.ParallelOp) -> None:
             seen.setdefault(value, (number, span))
 
 
-def require_undisturbed_collectives(block: Block) -> None:
+def verify_pending_collectives(block: Block) -> None:
     """Prove that no op accesses the result of a collective between its start and its wait, or writes its operand.
 
     `overlap-collectives` places the waits, and lifetimes include them. Raises CompileError otherwise: a bug of dlc.

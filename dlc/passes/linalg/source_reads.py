@@ -45,7 +45,7 @@ def standalone_dims(maps: Iterable[AffineMap]) -> set[int]:
 def reshape_groups(source: Sequence[Size], to: Sequence[Size]) -> list[tuple[range, range]]:
     """Return the finest pairs of adjacent axes of two shapes that hold the same elements in row-major order.
 
-    No side of a pair is empty, unless a shape is. Raises UndecidableError for symbolic sizes that do not show it.
+    No side of a pair is empty, unless a shape is. Raises UndecidableError for symbolic sizes that do not determine the pairs.
     """
     groups: list[tuple[range, range]] = []
     i = j = 0
@@ -56,7 +56,7 @@ def reshape_groups(source: Sequence[Size], to: Sequence[Size]) -> list[tuple[ran
         while a != b:
             takes_source = _is_less(a, b)
             if (i if takes_source else j) == len(source if takes_source else to):
-                # Guards require sizes to be equal that are different polynomials.
+                # The sizes are equal by a guard, but are different polynomials.
                 raise UndecidableError(f"cannot match the axes of a reshape: {a} and {b} elements remain")
             if takes_source:
                 a, i = a * source[i], i + 1

@@ -18,7 +18,7 @@ from dlc.passes.loop_kernels.lanes import Lanes
 _LAUNCH_NS, _SCALAR_OP_NS = 30.0, 0.3
 # Ops of a body that typically become one kernel.
 _OPS_PER_LAUNCH = 4
-# Maximum scalar ops of a step of one lane. More take long to compile, and their values do not stay in registers.
+# Maximum scalar ops of a step of one lane. Larger steps compile slowly and spill registers.
 _MAX_LANE_OPS = 1000
 # Maximum scalar ops of an unrolled body, which bounds the time to compile it.
 _MAX_SCALAR_OPS = 20_000

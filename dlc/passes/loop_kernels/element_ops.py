@@ -229,7 +229,7 @@ class ElementOps:
         target = self.values[x]
         if isinstance(target, ArrayInMemory):
             if not in_place:
-                raise NotLowerableError(f"{op.name} updates an array that is read later, or that is no state")
+                raise NotLowerableError(f"{op.name} updates an array that is read later, or that is not a state")
             self._scatter_to_memory(op, target)
             return target
         index_shape, row_shape = self.shape(indices), target.shape[1:]

@@ -22,7 +22,7 @@ from dlc.runtime.collectives.mesh import Mesh
 
 
 def sliced_constants(module: ModuleOp) -> list[dl.GatherOp]:
-    """Return the ops that take this rank's part of a constant."""
+    """Return the ops that slice a constant at the rank index."""
     is_constant: dict[SSAValue, bool] = {}
 
     def depends_on_constants_only(value: SSAValue) -> bool:
@@ -40,8 +40,8 @@ def sliced_constants(module: ModuleOp) -> list[dl.GatherOp]:
     return [op for op in slices if depends_on_constants_only(op.x)]
 
 
-def take_own_parts(module: ModuleOp, mesh: Mesh, rank: int) -> None:
-    """Take the parts of constants that belong to one rank."""
+def fix_rank_index(module: ModuleOp, mesh: Mesh, rank: int) -> None:
+    """Replace the rank index of slices of constants by the position of one rank."""
     for op in sliced_constants(module):
         index = op.indices.owner
         assert isinstance(index, dl.AxisIndexOp)

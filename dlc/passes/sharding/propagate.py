@@ -216,7 +216,7 @@ def require_valid_spec(mesh: Mesh, shape: Sequence[Size], spec: PartialSpec, nam
         raise ShapeError(f"{name}: P{format_spec(spec)} has {len(spec)} entries for the shape {list(shape)}")
     used = [a for axes in spec for a in axes or ()]
     if unknown := [a for a in used if a not in mesh.sizes]:
-        raise ShapeError(f"{name}: {unknown[0]!r} is no axis of the mesh {mesh}")
+        raise ShapeError(f"{name}: {unknown[0]!r} is not an axis of the mesh {mesh}")
     if len(set(used)) < len(used):
         raise ShapeError(f"{name}: P{format_spec(spec)} uses a mesh axis twice")
     for axis, (size, axes) in enumerate(zip(shape, spec, strict=False)):
@@ -224,6 +224,6 @@ def require_valid_spec(mesh: Mesh, shape: Sequence[Size], spec: PartialSpec, nam
         if not is_divisible(size, parts):
             names = ", ".join(f'"{a}"' for a in axes or ())
             repair = f"pad to {-(-size // parts) * parts}, or P(None)" if isinstance(size, int) else "use a static size"
-            reason = f"{size} is no multiple of {parts}" if isinstance(size, int) else f"{size} is symbolic"
+            reason = f"{size} is not a multiple of {parts}" if isinstance(size, int) else f"{size} is symbolic"
             shape_text = ", ".join(map(str, shape))
             raise ShapeError(f"{name}: axis {axis} of [{shape_text}] in {parts} parts of {names}: {reason}; {repair}")

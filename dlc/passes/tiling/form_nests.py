@@ -185,7 +185,7 @@ def _build_nest(members: list[tuple[int, _OpIteration]], union: _UnionFind) -> L
         extents |= {d: iteration.extents[i] for i, d in dims.items()}
         reductions = frozenset(d for i, d in dims.items() if iteration.reduced[i])
         iterators, operands = tuple(map(dims.get, range(len(iteration.extents)))), tuple(iteration.op.operands)
-        # An operand that is not read only defines the extents of iterators.
+        # The only purpose of an operand that is not read is to define the extents of iterators.
         accesses = tuple(
             None if a is None or (a is not iteration.output and not is_read(iteration.op, k)) else a.renumber(dims)
             for k, a in enumerate(iteration.accesses)

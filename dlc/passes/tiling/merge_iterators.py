@@ -5,7 +5,7 @@
     (h, w, o, kh, k), k over (kw, c)
 
 Dimensions i, j merge if stride(i) = extent(j) · stride(j) for every operand of every op of the nest. So a 1×1 convolution
-becomes a matrix product and an elementwise op becomes one-dimensional, without special cases.
+becomes a matrix product, and an elementwise op becomes one-dimensional.
 
     linalg.generic (w, g, o, k, c): (w + k, g, c), (k, c, g, o) → (w, g, o)
   →
@@ -34,7 +34,7 @@ def merge_iterators(nest: LoopNest, target: Target) -> LoopNest:
 
 
 def _can_merge(nest: LoopNest, outer: int, inner: int) -> bool:
-    """Return whether in every op the pair (outer, inner) counts like one iterator, as two digits of its index."""
+    """Return whether every op uses (outer, inner) as one linear index, outer · extent(inner) + inner."""
     for nest_op in nest.ops:
         has_dims = [d in nest_op.dims for d in (outer, inner)]
         if not any(has_dims):
@@ -62,8 +62,8 @@ def _merge_channel_groups(nest: LoopNest, target: Target) -> LoopNest:
 def _are_channel_groups(nest: LoopNest, target: Target, group: int, output: int) -> bool:
     """Return whether two dimensions are the groups of a convolution and the output channels of each.
 
-    In every op the two must count like one iterator, except for operands of contractions without output channels: a
-    vector then reads these operands in several groups.
+    Every op must use the two as one linear index, except for operands of contractions without output channels: a vector then
+    reads these operands in several groups.
     """
     extent, costs, has_repeated_operand = nest.extents[output], target.costs, False
     for nest_op in nest.ops:

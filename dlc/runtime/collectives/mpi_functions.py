@@ -88,7 +88,7 @@ def mpi_call(
     """Return the function of a collective, the index of the argument that is the address of its result, and its arguments.
 
     None if MPI has no function that computes it from its operand alone: parts along an axis other than 0, numbers that MPI does
-    not combine, or counts that are no int of C.
+    not combine, or counts that do not fit a C int.
     """
     settings, size = call.settings, group.size
     axes = [settings[name] for name in ("axis", "split_axis", "concat_axis") if name in settings]
@@ -111,7 +111,7 @@ def mpi_call(
             routes = permute_routes(settings["pairs"])
             source = {target: source for source, target in routes}.get(group.position)
             target = dict(routes).get(group.position, functions.null_rank())
-            # A rank that is no target gets zeros.
+            # A rank that is not a target gets zeros.
             return None if source is None else _send_receive(functions, communicator, call.bytes, target, source)
         case _:
             return None

@@ -21,7 +21,7 @@ COLLECTIVES = EXCHANGES | COMPLETIONS | {"axis_index"}
 _ARGUMENT_COUNT = 12
 _HEADER_WORDS = 5
 COLLECTIVE_BYTES = 8 * (_HEADER_WORDS + _ARGUMENT_COUNT)
-# Arguments that no function has store the request of a nonblocking collective, and the flag that states whether it is complete.
+# From this argument on, unused ones store the request of a nonblocking collective, and the flag of its completion.
 _REQUEST_ARGUMENT = 10
 # The state and the group of calls that the monitor does not report.
 _UNREPORTED_STATE, _UNREPORTED_GROUP = np.zeros(3, np.int64), np.zeros(2, np.int64)

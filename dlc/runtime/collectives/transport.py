@@ -136,7 +136,7 @@ class Transport(ABC):
     def permute(self, x: Array, axis: str, pairs: Sequence[tuple[int, int]], label: str) -> Array:
         """Send `x` along one mesh axis: for each pair (source, target) of positions, the target receives the source's array.
 
-        No two pairs share a source or a target. A rank that is no target receives zeros.
+        No two pairs share a source or a target. A rank that is not a target receives zeros.
         """
 
     @abstractmethod

@@ -174,7 +174,7 @@ class Model(Submittable):
 
         The file of a model that is specialized at run time contains the specializations of the calls so far. Raises
         UnsupportedError for a model without code (target `reference`), and for one without specializations yet; raises DlcError
-        if the file cannot be written, or would replace a file that is no compiled model.
+        if the file cannot be written, or would replace a file that is not a compiled model.
         """
         require_no_other_file(to_path(path))
         save(to_path(path), self)

@@ -114,7 +114,7 @@ class QueueState:
         self.blocked: list[Gate] = []
 
     def add(self, request: Request) -> None:
-        """Add a queued request. Ended ones that accumulate behind a live one are removed."""
+        """Add a queued request. Remove ended ones if they accumulate in the heap."""
         if len(self.heap) > _MIN_HEAP_ENTRIES + 2 * self.pending:
             self.heap = [entry for entry in self.heap if entry.state == "queued"]
             heapify(self.heap)

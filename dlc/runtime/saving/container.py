@@ -158,12 +158,12 @@ def save(path: Path, model: Saveable) -> None:
 
 
 def require_no_other_file(path: Path) -> None:
-    """Raise DlcError for a file that is no compiled model, such as a source model, which saving would replace."""
+    """Raise DlcError for a file that is not a compiled model, such as a source model, which saving would replace."""
     if not path.is_file() or not path.stat().st_size:
         return
     with path.open("rb") as existing:
         if existing.read(len(MAGIC)) != MAGIC:
-            raise DlcError(f"{path}: the file exists and is no compiled model; save to another path, such as {path.stem}.dlc")
+            raise DlcError(f"{path} exists, and is not a compiled model; save to another path, such as {path.stem}.dlc")
 
 
 def to_bytes(model: Saveable) -> bytes:

@@ -11,7 +11,7 @@ from dlc.errors import CompileError
 from dlc.ir import ModuleOp, Operation, parse_module
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.overlap_collectives import OverlapCollectivesPass
-from dlc.passes.host.plan_arena import PlanArenaPass, require_undisturbed_collectives
+from dlc.passes.host.plan_arena import PlanArenaPass, verify_pending_collectives
 
 TYPE = "tensor<16xf32>"
 REDUCE = 'dl.all_reduce %{x} {{axes = "data", group_size = 2 : i64, combine = "sum"}} : ({t}) -> {t}'
@@ -87,4 +87,4 @@ def test_pending_memory_is_not_reused() -> None:
     wait.detach()
     block.insert_op_after(wait, last)
     with pytest.raises(CompileError, match="accesses the memory of a collective that has started"):
-        require_undisturbed_collectives(block)
+        verify_pending_collectives(block)

@@ -274,9 +274,9 @@ def test_layouts_move_by_all_to_all() -> None:
     [
         (
             ((), ("data",)),
-            r"in_shardings of x: axis 1 of \[4, 5\] in 2 parts of \"data\": 5 is no multiple of 2; pad to 6, or P\(N",
+            r"in_shardings of x: axis 1 of \[4, 5\] in 2 parts of \"data\": 5 is not a multiple of 2; pad to 6, or P\(N",
         ),
-        ((("rows",), ()), "in_shardings of x: 'rows' is no axis of the mesh data=2"),
+        ((("rows",), ()), "in_shardings of x: 'rows' is not an axis of the mesh data=2"),
         ((("data",), ("data",)), "uses a mesh axis twice"),
         (((), (), ()), r"has 3 entries for the shape \[4, 5\]"),
     ],

@@ -203,7 +203,7 @@ SPECIALIZATIONS: dict[str, Callable[[dict[str, Any]], object]] = {
     "an input less": lambda m: m["inputs"].pop(),
     "an output less": lambda m: m["outputs"].pop(),
     "a key of other inputs": lambda m: m["specializations"][0].__setitem__(0, [[3]]),
-    "a size that is no number": lambda m: m["specializations"][1][1].__setitem__(0, {"n": ["n", "n"]}),
+    "a size that is not a number": lambda m: m["specializations"][1][1].__setitem__(0, {"n": ["n", "n"]}),
     "no domain": lambda m: m["specializations"][0].__setitem__(1, [3]),
     "a size that has to be a number": lambda m: m["specializations"][0][1].__setitem__(1, [["n", 3]]),
     "an equal size that is none": lambda m: m["specializations"][0][3]["equal"].__setitem__("q", "n"),

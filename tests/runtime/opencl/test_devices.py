@@ -225,8 +225,8 @@ def test_a_driver_without_disk_space(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         return str(caught.value)
 
     (tmp_path / "file").write_text("")
-    told = f"the driver's cache folder {tmp_path / 'file'} cannot be written: File exists; free disk space"
-    assert told in said(tmp_path / "file", "Portable Computing Language")
+    expected = f"the driver's cache folder {tmp_path / 'file'} cannot be written: File exists; free disk space"
+    assert expected in said(tmp_path / "file", "Portable Computing Language")
     for folder, platform in ((tmp_path / "file", "some driver"), (tmp_path / "pocl", "Portable Computing Language")):
         assert "cannot be written" not in said(folder, platform)
 

@@ -107,7 +107,7 @@ def test_a_cancelled_request_does_not_run(one: Executor) -> None:
     assert first.result(60) == "first" and function.order == ["first"]
 
 
-def test_cancelled_requests_do_not_accumulate_behind_a_live_one(one: Executor) -> None:
+def test_cancelled_requests_do_not_accumulate_in_the_queue(one: Executor) -> None:
     function = Gated()
     queue = RequestQueue(function, max_pending=4, executor=one)
     function.block(queue)

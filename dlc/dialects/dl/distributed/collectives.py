@@ -128,7 +128,7 @@ class _Exchange(Collective):
     def resized(self, *, joined: int | None = None, split: int | None = None) -> Tensor:
         """Return the type of the operand with one axis `group_size` times as long, and another split into `group_size` parts.
 
-        Raises ShapeError for an axis whose size is no multiple of the group's.
+        Raises ShapeError for an axis whose size is not a multiple of the group's.
         """
         shape = list(shape_of(self.x))
         if split is not None:

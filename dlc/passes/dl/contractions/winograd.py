@@ -75,8 +75,8 @@ class WinogradPass(TargetPass):
 
     For videos, the frames of a window become additional channels (`video_convolutions.py`).
 
-    The largest error is about 1e-5 of the largest result for tiles of 4×4, and 2e-6 for 2×2. Images whose size is no multiple
-    of the tile are padded, and the result is trimmed after the elementwise consumers. Run it after `fold-scales`, for targets
+    The largest error is about 1e-5 of the largest result for tiles of 4×4, and 2e-6 for 2×2. Images whose size is not divisible
+    by the tile are padded, and the result is trimmed after the elementwise consumers. Run it after `fold-scales`, for targets
     with measured Winograd costs.
 
     Integer results are exact. i16 operands have i16 transformed tiles, whose i32 sums are multiples of the results modulo 2³²:

@@ -33,7 +33,7 @@ class PackDotOperandsPass(TargetPass):
     →   %y = dl.conv (dl.view_as_i32 %x), %words {dot = "i16"}
 
     Applies to integers with i32 sums, and to f16 and bf16 with f32 sums. Packed weights are a weight expression. A contracted
-    axis that is no multiple of the elements per 32-bit word is zero-padded. Images with few channels are packed across pixels
+    axis that is not divisible by the elements per 32-bit word is zero-padded. Images with few channels are packed across pixels
     instead, if windows begin at a word; only for integers, since a float of the next pixel may be infinite where the weight
     is 0. Grouped convolutions are not packed. Requires channels-last layout.
 

@@ -174,8 +174,8 @@ def choose_row_dot(
 ) -> RowDot | None:
     """Return the fastest packed dot product for rows quantized to at least `min_bits` bits; None without one.
 
-    Bytes pay for any number of rows if the target accumulates their products in 32 bits, since weights are unpacked to bytes
-    quickly; other products pay for a limited number.
+    Products of bytes that the target accumulates in 32 bits are fastest for any number of rows, since weights are unpacked to
+    bytes quickly. Other products are fastest for a limited number.
     """
     for name in target.dot_products:
         if name in MAX_WEIGHT_BITS and weights.planes.bits <= MAX_WEIGHT_BITS[name]:

@@ -1,6 +1,6 @@
 """Arithmetic rules of `simplify`; each has its equation above it.
 
-Special values of floats are preserved: x + 0 is no identity (-0.0 + 0.0 is 0.0), nor is x·0 (NaN, infinity).
+Special values of floats are preserved: x + 0 is not an identity (-0.0 + 0.0 is 0.0), nor is x·0 (NaN, infinity).
 """
 
 from __future__ import annotations
