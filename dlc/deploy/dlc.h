@@ -518,6 +518,10 @@ static int dlc__check_mesh(const dlc__image *image)
                 if (numbers[c->first + other] == axis) return 0;
             count *= axes[axis].size;
         }
+        for (int64_t k = 0; k < 2 * c->pair_count; k++) {
+            int64_t position = numbers[c->first + c->axis_count + k];
+            if (position < 0 || position >= count) return 0;
+        }
         if ((c->kind == DLC__ALL_REDUCE || c->kind == DLC__PERMUTE) && c->result_bytes != c->bytes) return 0;
         if (c->kind == DLC__REDUCE_SCATTER && (c->bytes % count || c->result_bytes != c->bytes / count)) return 0;
         if (c->kind == DLC__ALL_GATHER && (c->result_bytes % count || c->bytes != c->result_bytes / count)) return 0;
@@ -1062,7 +1066,7 @@ static int dlc__open_collectives(dlc_model *model)
     for (int64_t i = 0, used = 0; i < image->mesh_axis_count && used < 96; i++)
         used += snprintf(mesh + used, sizeof mesh - (size_t)used, "%s%.32s=%lld", i ? "," : "", dlc__text(image, axes[i].name), (long long)axes[i].size);
     for (int64_t i = 0; i < image->mesh_axis_count; i++) ranks *= axes[i].size;
-    if (ranks < 2) return DLC_OK;
+    if (ranks < 2 && !n) return DLC_OK;
     if (!f || !f->all_reduce || !f->reduce_scatter || !f->all_gather || !f->all_to_all || !f->permute)
         return dlc__refuse(o, DLC_ARGUMENT, "compiled for the mesh %s: set `collectives` of dlc_options, with all functions", mesh);
     if (f->rank_count != ranks || f->rank < 0 || f->rank >= ranks)

@@ -95,7 +95,10 @@ def _programs_of(model: Model, conditions: Conditions, defaults: Mapping[str, ND
 def _unsupported_error(model: Model) -> str:
     """Return the reason why a model does not consist of CPU programs, with a remedy."""
     if model.artifact is None or isinstance(model.artifact, DeviceArtifact):
-        return "this model was compiled for another target, or runs in Python: compile it for target cpu"
+        return (
+            "this model was compiled for another target or a mesh, or runs in Python: "
+            "compile it for target cpu, or save the program of a mesh as .dlc"
+        )
     if any(info.dtype == OBJECT_DTYPE for info in (*model.inputs, *model.outputs)):
         return "this model has strings, lists or None as inputs or outputs, which need Python: save it as .dlc"
     assert isinstance(model.artifact, SpecializedModel)

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 import dlc
 from dlc.cli import main
 from dlc.deploy import HEADER, write_library
+from dlc.distributed.partition_spec import P
+from dlc.errors import UnsupportedError
 from dlc.runtime.cpu import program_image
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.io_conversion import ConvertedModel
@@ -249,6 +251,22 @@ def test_a_model_for_another_device(folder: Path, models: dict[str, Model]) -> N
     data = (folder / "layer.dlc").read_bytes()
     (folder / "device.dlc").write_bytes(PREFIX.pack(*PREFIX.unpack_from(data)[:-1], -3) + data[PREFIX.size :])
     assert "compiled for an OpenCL device" in ran(folder, "run", models["layer"], "device", [])
+
+
+@needs_cc
+def test_routes_between_ranks_are_checked(folder: Path, models: dict[str, Model], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A position beyond the group is found when the file is opened, before `collectives` are."""
+    mesh = dlc.make_mesh({"ring": 2})
+    moved = dlc.jit(mesh=mesh)(
+        dlc.shard_map(lambda x: dlc.lax.ppermute(x, "ring", [(0, 1)]), in_specs=P("ring"), out_specs=P("ring"))
+    )
+    moved.save(folder / "moved.dlc", X[:4])
+    assert "compiled for the mesh ring=2: set `collectives`" in ran(folder, "run", models["layer"], "moved", [])
+    monkeypatch.setattr(program_image, "permute_routes", lambda pairs: [(0, 2)] if pairs else [])
+    moved.save(folder / "moved.dlc", X[:4])
+    assert "damaged: copy or compile" in ran(folder, "run", models["layer"], "moved", [])
+    with pytest.raises(UnsupportedError, match=r"save the program of a mesh as \.dlc"):
+        moved.save(folder / "moved.so", X[:4])
 
 
 @needs_cc
