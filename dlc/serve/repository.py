@@ -80,10 +80,10 @@ class Repository:
             self.models.pop(name)
 
     def _paths(self) -> dict[str, list[Path]]:
-        """Return the files of each name."""
+        """Return the files of each name. A file of the folder may also be on the command line."""
         found = [path for path in sorted(self._folder.iterdir()) if path.suffix in SUFFIXES] if self._folder else []
         paths: dict[str, list[Path]] = {}
-        for path in (*self._files, *found):
+        for path in {path.resolve(): path for path in (*found, *self._files)}.values():
             paths.setdefault(path.stem, []).append(path)
         return paths
 

@@ -229,6 +229,16 @@ def test_files_of_one_name_are_reported(folder: Path, tmp_path: Path, caplog: py
     assert not repository.models
 
 
+def test_a_file_of_the_folder_on_the_command_line(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    os.link(folder / "net.dlc", tmp_path / "net.dlc")
+    monkeypatch.chdir(tmp_path)
+    repository = Repository([Path("net.dlc")], tmp_path, dlc.load, lambda *_: None)
+    repository.open()
+    assert [*repository.models] == ["net"] and not caplog.records
+
+
 def test_metrics(server: Server) -> None:
     client = Client(server.port)
     client.json("POST", "/v2/models/net/infer", infer_body())
