@@ -66,7 +66,9 @@ def pipeline(
         _require_multiple("the batch", x.shape[0], num_micro_batches * mesh.shard_count(batch_axes))
         for leaf in tree.leaves(layers):
             if np.ndim(leaf) == 0:
-                raise with_user_line(ShapeError("dlc.pipeline: a scalar among the layers; expected axis 0 for the layers"))
+                raise with_user_line(
+                    ShapeError("dlc.pipeline: the layers contain a scalar; expected arrays whose axis 0 counts the layers")
+                )
             _require_multiple("axis 0 of the layers", leaf.shape[0], mesh.sizes[axis])
         return _differentiable(_Pipeline(layer, scalar_loss, num_micro_batches, axis, tuple(batch_axes), mesh))(
             layers, head, x, targets

@@ -64,4 +64,4 @@ def require_axes(api_name: str, axes: Sequence[str], mesh: Mesh) -> None:
         if axis not in mesh.sizes:
             raise with_user_line(DTypeError(f"{api_name}: {axis!r} is not an axis of the mesh {mesh}"))
         if axis in axes[:k]:
-            raise with_user_line(DTypeError(f"{api_name}: the axis {axis!r} is given twice"))
+            raise with_user_line(DTypeError(f"{api_name}: the axis {axis!r} is given twice; remove one"))

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 # Number of candidate range ends on each side of zero.
 _NUM_CANDIDATES = 64
+# Number of steps between 256 codes of 8 bits.
 _NUM_STEPS = 255
+# Prevents a division by zero for an empty range.
+_MIN_RANGE_WIDTH = 1e-30
+# Weight of the probability in empty bins, where the KL divergence is infinite.
+_EMPTY_BIN_WEIGHT = 1e3
 # The inverse of a smaller scale overflows in float32.
 _MIN_SCALE = 2.0**-120
 
@@ -86,7 +91,7 @@ def _entropy(histogram: Histogram, settings: QuantizationSettings) -> tuple[floa
         if not is_in_range.any():
             return np.inf
         values_inside, p = values[is_in_range], fractions[is_in_range].copy()
-        steps = np.rint((values_inside - low) / max(high - low, 1e-30) * _NUM_STEPS).astype(np.int64)
+        steps = np.rint((values_inside - low) / max(high - low, _MIN_RANGE_WIDTH) * _NUM_STEPS).astype(np.int64)
         filled = p > 0
         total = np.bincount(steps, p, minlength=_NUM_STEPS + 1)
         count = np.bincount(steps, filled, minlength=_NUM_STEPS + 1)
@@ -96,7 +101,7 @@ def _entropy(histogram: Histogram, settings: QuantizationSettings) -> tuple[floa
         # Clipped values may fall into a bin that was empty.
         both_positive = (p > 0) & (q > 0)
         missed = p[(p > 0) & (q == 0)].sum()
-        return float(p[both_positive] @ np.log(p[both_positive] / (q[both_positive] / q.sum()))) + missed * 1e3
+        return float(p[both_positive] @ np.log(p[both_positive] / (q[both_positive] / q.sum()))) + missed * _EMPTY_BIN_WEIGHT
 
     return _search_range(histogram, settings, divergence)
 
@@ -109,7 +114,7 @@ METHODS: ExtensionTable[str, Callable[[Histogram, QuantizationSettings], tuple[f
 
 def _fake_quantize(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
     """Quantize and dequantize values with 8 bits in the range `low` to `high`."""
-    scale = max(high - low, 1e-30) / _NUM_STEPS
+    scale = max(high - low, _MIN_RANGE_WIDTH) / _NUM_STEPS
     zero = np.rint(-low / scale)
     return (np.clip(np.rint(values / scale) + zero, 0, _NUM_STEPS) - zero) * scale
 

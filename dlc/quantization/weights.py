@@ -21,6 +21,8 @@ _MAX_BIAS_STEPS = 2.0**30
 _BLOCK_ENTRIES = 128
 # GPTQ damping: this fraction of the mean diagonal is added to the diagonal of the Hessian.
 _DAMPING_FRACTION = 0.01
+# Makes the Hessian of inputs that are all zero invertible.
+_DAMPING_OFFSET = 1e-12
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def _gptq_round(steps: NDArray[Any], products: NDArray[Any], limit: int) -> NDAr
     # Each group is ordered separately, entries with the largest variance first.
     order = np.argsort(-diagonal, axis=1, kind="stable")
     h = np.take_along_axis(np.take_along_axis(products, order[:, :, None], 1), order[:, None, :], 2).astype(np.float64)
-    h[:, np.arange(entries), np.arange(entries)] += _DAMPING_FRACTION * diagonal.mean(1, keepdims=True) + 1e-12
+    h[:, np.arange(entries), np.arange(entries)] += _DAMPING_FRACTION * diagonal.mean(1, keepdims=True) + _DAMPING_OFFSET
     factor = np.linalg.cholesky(np.linalg.inv(h)).transpose(0, 2, 1)
     # [groups, entries, outputs]: the outputs of an entry, which are rounded at once, are contiguous.
     remaining_steps = np.take_along_axis(steps.transpose(0, 2, 1), order[:, :, None], 1).astype(np.float64)

@@ -27,9 +27,19 @@ from dlc.serve.text_queue import TextQueue
 
 _DEFAULT_MAX_TOKENS = 256
 # Parameters that are accepted with these values only; others are errors.
-_FIXED = {"n": 1, "best_of": 1, "echo": False, "logprobs": False, "frequency_penalty": 0, "presence_penalty": 0}
-_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
-_OTHERS = ("model", "prompt", "messages", "max_tokens", "max_completion_tokens", "stop", "stream", "stream_options", "user")
+_FIXED_PARAMETERS = {"n": 1, "best_of": 1, "echo": False, "logprobs": False, "frequency_penalty": 0, "presence_penalty": 0}
+_SAMPLING_PARAMETERS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
+_OTHER_PARAMETERS = (
+    "model",
+    "prompt",
+    "messages",
+    "max_tokens",
+    "max_completion_tokens",
+    "stop",
+    "stream",
+    "stream_options",
+    "user",
+)
 
 
 @dataclass(frozen=True)
@@ -87,7 +97,9 @@ class Completions:
 def _parse(texts: TextQueue, fields: Mapping[str, Any], is_chat: bool) -> _TextRequest:
     """Parse the fields of a request. Raises ArgumentError for an unknown or invalid one."""
     for name, value in fields.items():
-        if name not in (*_FIXED, *_SAMPLING, *_OTHERS) or (name in _FIXED and value not in (None, _FIXED[name])):
+        if name not in (*_FIXED_PARAMETERS, *_SAMPLING_PARAMETERS, *_OTHER_PARAMETERS) or (
+            name in _FIXED_PARAMETERS and value not in (None, _FIXED_PARAMETERS[name])
+        ):
             raise ArgumentError(f"{name} = {value!r:.60} is not supported")
     stop: Any = fields.get("stop") or []
     stops = cast("list[Any]", [stop] if isinstance(stop, str) else stop if isinstance(stop, list) else [None])
@@ -104,7 +116,7 @@ def _parse(texts: TextQueue, fields: Mapping[str, Any], is_chat: bool) -> _TextR
         raise ArgumentError(f"the prompt has {len(prompt)} tokens; expected fewer than {texts.model.context}, the context")
     # The defaults of the API: sampling with a new seed.
     settings = {"temperature": 1.0, "seed": secrets.randbelow(1 << 31)}
-    settings |= {name: fields[name] for name in _SAMPLING if fields.get(name) is not None}
+    settings |= {name: fields[name] for name in _SAMPLING_PARAMETERS if fields.get(name) is not None}
     options: Any = fields.get("stream_options")
     includes_usage = isinstance(options, dict) and bool(cast("dict[str, Any]", options).get("include_usage"))
     sampling = Sampling(**cast("dict[str, Any]", settings))

@@ -302,6 +302,7 @@ def _norm(x: Any) -> Any:
 def _advance(problem: _Problem, state: _State) -> _State:
     """Try a step, and accept or reject it."""
     remaining = problem.end - state.t
+    # A step that ends this close to the end is extended to it: the rest would be a step of rounding errors.
     is_last = abs(remaining) <= state.length * (1 + 1e-6)
     h = where(is_last, remaining, sign(remaining) * state.length)
     step = _step(problem, state, h)
@@ -309,6 +310,7 @@ def _advance(problem: _Problem, state: _State) -> _State:
         return _accept(problem, state, step, h, is_last, state.length, state.errors, np.asarray(True))
     scale = problem.controller.atol + problem.controller.rtol * maximum(abs(state.y), abs(step.end))
     error = _norm(step.error / scale)
+    # Bounds for powers of the error; NaN and infinity reject the step.
     error = where(isfinite(error), maximum(error, 1e-10), 1e10)
     is_accepted = error <= 1
     length = abs(h) * _factor(problem, error, state.errors, is_accepted)
@@ -334,7 +336,7 @@ def _interpolate(problem: _Problem, y: Any, step: Step, h: Any, position: Any) -
 
 
 def _factor(problem: _Problem, error: Any, errors: Any, is_accepted: Any) -> Any:
-    """Return the factor by which the step length changes, from the error and the two before."""
+    """Return the factor of the next step length, from the estimated error and the two previous errors."""
     controller = problem.controller
     assert isinstance(controller, PIDController)
     assert isinstance(problem.method, Method)

@@ -71,6 +71,7 @@ class Diffusion(NamedTuple):
     def noise(self, step: Any, h: Any) -> Noise:
         """Draw the noise of a step of length |h|."""
         draws = normal(fold_in(self.path.key, step), (2, *self.path.shape), h.dtype)
+        # The variances are |h| and |h| / 12.
         scale = sqrt(abs(h))
         return Noise(scale * draws[0], scale / 12**0.5 * draws[1])
 

@@ -57,16 +57,16 @@ def test_a_million_steps_in_little_memory() -> None:
     assert limited.artifact.host.arena_bytes < 200_000 < 8_000_000 <= plain.artifact.host.arena_bytes
 
 
-# 400 runs of 64 iterations, or 40 runs of 8 iterations with a large state, are more than there are snapshots.
-@pytest.mark.parametrize(("size", "run_length", "num_runs"), [(1, 64, 400), (20_000, 8, 40)])
-def test_a_while_loop_repeats_each_iteration_a_few_times(size: int, run_length: int, num_runs: int) -> None:
+# 400 segments of 64 iterations, or 40 segments of 8 iterations with a large state, are more than there are snapshots.
+@pytest.mark.parametrize(("size", "segment_length", "num_segments"), [(1, 64, 400), (20_000, 8, 40)])
+def test_a_while_loop_repeats_each_iteration_a_few_times(size: int, segment_length: int, num_segments: int) -> None:
     """The number of iterations is data-dependent."""
 
     def halve(x: Any, n: Any) -> Any:
         return lax.while_loop(lambda s: s[1] < n, lambda s: (s[0] * (1 + 1 / (s[1] + 1)), s[1] + 1), (x, 0))[0].sum()
 
     gradient = dlc.jit(dlc.grad(halve), cache=False)
-    for n in (0, 1, run_length - 1, run_length, run_length + 1, num_runs * run_length + 1):
+    for n in (0, 1, segment_length - 1, segment_length, segment_length + 1, num_segments * segment_length + 1):
         np.testing.assert_allclose(gradient(np.full(size, 2.0), np.int64(n)), n + 1, rtol=1e-12)
 
 

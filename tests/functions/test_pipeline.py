@@ -101,7 +101,7 @@ def test_errors() -> None:
             layers = dlc.tree.map(lambda a: a[:3], LAYERS)
             network = dlc.pipeline(layer, lambda head, h, targets: h @ head - targets, num_micro_batches=2)
             dlc.jit(mesh=mesh_or_none)(network).lower(layers, HEAD, X, Y)
-    with pytest.raises(ShapeError, match="a scalar among the layers"):
+    with pytest.raises(ShapeError, match="the layers contain a scalar"):
         network = dlc.pipeline(lambda p, h: p * h, loss, num_micro_batches=2)
         dlc.jit(mesh=mesh)(network).lower(np.float32(1), HEAD, X, Y)
     with pytest.raises(DTypeError, match="the axis 'stage' is given twice"):

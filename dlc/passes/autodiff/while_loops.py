@@ -33,10 +33,10 @@ from dlc.passes.autodiff.rules import active_states
 from dlc.passes.autodiff.shapes import num_bytes, zeros
 from dlc.passes.autodiff.term import Term
 
-# The maximum and minimum number of iterations of a run, whose residuals are saved together and should fit in the L2 cache.
-# Saving takes time for all iterations of a run, also those after the last iteration of the loop.
-_MAX_STATES_PER_RUN, _MIN_STATES_PER_RUN = 64, 8
-_MAX_RUN_BYTES = 1 << 19
+# The maximum and minimum iterations of a segment. Its residuals are saved together, and should fit in the L2 cache.
+# Saving takes time for all iterations of a segment, also those after the last iteration of the loop.
+_MAX_STATES_PER_SEGMENT, _MIN_STATES_PER_SEGMENT = 64, 8
+_MAX_SEGMENT_BYTES = 1 << 19
 # The maximum and minimum number of saved states from which iterations are repeated. Memory for all of them is initialized.
 _MAX_SNAPSHOT_STATES, _MIN_SNAPSHOT_STATES = 256, 8
 _MAX_SNAPSHOT_BYTES = 1 << 19
@@ -69,49 +69,49 @@ def _active_states(op: dl.WhileOp, active: Collection[SSAValue]) -> list[int]:
 
 # Note [Reverse of a while loop]
 #
-# The forward loop processes its iterations in runs of 8 to 64. It saves the states before some runs on a stack of snapshots:
-# before every run at first; when the stack is full, every second snapshot is dropped, and from then on every second run has
-# one. The reverse processes the last run first: it restores the states before the run (Note [Binomial checkpoints]), repeats
-# its iterations, which stacks the residuals of each (Note [Recomputation by a minimum cut]), and pulls the cotangents back
-# through them. So memory is independent of the number of iterations. With runs of 64 and 192 snapshots, up to 12,000 iterations
-# are repeated once, a million twice.
+# The forward loop processes its iterations in segments of 8 to 64. It saves the states before some segments on a stack of
+# snapshots: at first before every segment. When the stack is full, every second snapshot is dropped, and from then on twice as
+# many segments lie between snapshots. The reverse processes the last segment first. It restores the states before the segment
+# (Note [Binomial checkpoints]), and repeats its iterations, which stacks their residuals (Note [Recomputation by a minimum
+# cut]). Then it pulls the cotangents back through them. So memory is independent of the number of iterations. With segments of
+# 64 and 192 snapshots, up to 12,000 iterations are repeated once, a million twice.
 
 
 def while_reverse(op: dl.WhileOp, context: ReverseModeContext) -> None:
     """Build the loops that compute the cotangents of a while loop; see Note [Reverse of a while loop]."""
-    build, initial_states, run_length = context.build, list(op.arguments), _run_length(op.arguments)
-    step, (iteration, reverse_iteration) = _differentiated_iteration(op, run_length, context)
+    build, initial_states, segment_length = context.build, list(op.arguments), _segment_length(op.arguments)
+    step, (iteration, reverse_iteration) = _differentiated_iteration(op, segment_length, context)
     cotangents = [(context.take(op.results[i]) or zeros(build, op.results[i])).value for i in step.states]
     count, num_sums = len(initial_states), len(step.summand_lists)
-    results, num_iterations, num_runs, stack = _run_forward(DlBuilder(op, op.location), op, run_length)
+    results, num_iterations, num_segments, stack = _run_forward(DlBuilder(op, op.location), op, segment_length)
     silent_step = clone_body_without_prints(op.block)
 
     def advance(build: DlBuilder, states: Sequence[SSAValue], first: SSAValue, end: SSAValue) -> Sequence[SSAValue]:
-        length = i64_constant(build, run_length)
-        has_runs, start = build(dl.LessOp, first, end), build(dl.MulOp, first, length)
-        return _run(build, silent_step, has_runs, states, start, build(dl.MulOp, end, length))[1 : 1 + count]
+        length = i64_constant(build, segment_length)
+        has_segments, start = build(dl.LessOp, first, end), build(dl.MulOp, first, length)
+        return _run(build, silent_step, has_segments, states, start, build(dl.MulOp, end, length))[1 : 1 + count]
 
     def pull_back(
-        build: DlBuilder, states: Sequence[SSAValue], run: SSAValue, cotangents: Sequence[SSAValue]
+        build: DlBuilder, states: Sequence[SSAValue], segment: SSAValue, cotangents: Sequence[SSAValue]
     ) -> Sequence[SSAValue]:
         def save_step(build: DlBuilder, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
             *states, k = args
-            is_in_run = build(dl.LessOp, k, num_iterations)
+            is_in_loop = build(dl.LessOp, k, num_iterations)
             unchanged = [*states, *(zeros(build, v).value for v in residuals)]
-            values = build_branch(build, is_in_run, unchanged, lambda build: inline_copy(build, iteration, states))
-            return [*values[:count], build(dl.AddOp, k, i64_constant(build, 1)), *values[count:], is_in_run]
+            values = build_branch(build, is_in_loop, unchanged, lambda build: inline_copy(build, iteration, states))
+            return [*values[:count], build(dl.AddOp, k, i64_constant(build, 1)), *values[count:], is_in_loop]
 
         def pull_back_step(build: DlBuilder, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
-            cotangents, (*saved, is_in_run) = args[: num_states + num_sums], args[num_states + num_sums :]
+            cotangents, (*saved, is_in_loop) = args[: num_states + num_sums], args[num_states + num_sums :]
             inputs = [*cotangents, *saved]
-            return build_branch(build, is_in_run, cotangents, lambda build: inline_copy(build, reverse_iteration, inputs))
+            return build_branch(build, is_in_loop, cotangents, lambda build: inline_copy(build, reverse_iteration, inputs))
 
         residuals, num_states = yielded_values(iteration)[count:], len(step.states)
-        first = build(dl.MulOp, run, i64_constant(build, run_length))
-        saved = build_scan(build, [*states, first], [], run_length, save_step)[count + 1 :]
-        return build_scan(build, cotangents, saved, run_length, pull_back_step, reverse=True)
+        first = build(dl.MulOp, segment, i64_constant(build, segment_length))
+        saved = build_scan(build, [*states, first], [], segment_length, save_step)[count + 1 :]
+        return build_scan(build, cotangents, saved, segment_length, pull_back_step, reverse=True)
 
-    previous = reverse_segments(build, num_runs, stack, [*cotangents, *step.initial_sums(build)], advance, pull_back)
+    previous = reverse_segments(build, num_segments, stack, [*cotangents, *step.initial_sums(build)], advance, pull_back)
     for block in (silent_step, iteration, reverse_iteration):
         block.erase(safe_erase=False)
     replace_and_erase(op, results)
@@ -121,7 +121,7 @@ def while_reverse(op: dl.WhileOp, context: ReverseModeContext) -> None:
 
 
 def _differentiated_iteration(
-    op: dl.WhileOp, run_length: int, context: ReverseModeContext
+    op: dl.WhileOp, segment_length: int, context: ReverseModeContext
 ) -> tuple[DifferentiatedStep, tuple[Block, Block]]:
     """Derive the reverse of an iteration from a scan with the same step.
 
@@ -130,7 +130,7 @@ def _differentiated_iteration(
     """
     body = clone_body_without_prints(op.block)
     replace_yield(body, yielded_values(body)[1:])
-    scan = dl.ScanOp.of([*op.arguments], body, len(op.arguments), run_length, False)
+    scan = dl.ScanOp.of([*op.arguments], body, len(op.arguments), segment_length, False)
     insert_before(op, scan)
     step = DifferentiatedStep.of(scan, context, splits_products=False)
     backward, residuals, _ = step.split()
@@ -155,35 +155,39 @@ def _run(
 
 
 def _run_forward(
-    build: DlBuilder, op: dl.WhileOp, run_length: int
+    build: DlBuilder, op: dl.WhileOp, segment_length: int
 ) -> tuple[Sequence[SSAValue], SSAValue, SSAValue, SnapshotStack]:
-    """Build the forward loop; return the last states, the numbers of iterations and of runs, and the snapshots."""
+    """Build the forward loop; return the last states, the numbers of iterations and of segments, and the snapshots."""
     stack, count = SnapshotStack.empty(build, op.arguments, _num_snapshots(op.arguments)), len(op.arguments)
     # The other slots are for snapshots that the reverse adds.
     capacity = stack.size * 3 // 4 // 2 * 2
 
     def repeat(build: DlBuilder, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
-        states, (iterations, run, next_run, distance, slot), arrays = args[:count], args[count : count + 5], args[count + 5 :]
+        states, (iterations, segment, next_saved, distance, slot), arrays = (
+            args[:count],
+            args[count : count + 5],
+            args[count + 5 :],
+        )
         one, half = i64_constant(build, 1), i64_constant(build, capacity // 2)
         is_full = build(dl.EqualOp, slot, i64_constant(build, capacity))
         arrays = _drop_every_second(build, is_full, arrays, capacity // 2)
         slot = build(dl.SelectOp, is_full, half, slot)
         distance = build(dl.SelectOp, is_full, build(dl.AddOp, distance, distance), distance)
-        # An element of a run without a snapshot is overwritten later.
-        arrays = [with_element(build, a, slot, v) for a, v in zip(arrays, [run, *states], strict=True)]
-        is_saved = build(dl.EqualOp, run, next_run)
+        # An element of a segment without a snapshot is overwritten later.
+        arrays = [with_element(build, a, slot, v) for a, v in zip(arrays, [segment, *states], strict=True)]
+        is_saved = build(dl.EqualOp, segment, next_saved)
         slot = build(dl.SelectOp, is_saved, build(dl.AddOp, slot, one), slot)
-        next_run = build(dl.SelectOp, is_saved, build(dl.AddOp, next_run, distance), next_run)
-        end = build(dl.AddOp, iterations, i64_constant(build, run_length))
+        next_saved = build(dl.SelectOp, is_saved, build(dl.AddOp, next_saved, distance), next_saved)
+        end = build(dl.AddOp, iterations, i64_constant(build, segment_length))
         starts = build(dl.LessOp, iterations, end)
         continues, *states_and_count = _run(build, op.block, starts, states, iterations, end)
-        return [continues, *states_and_count, build(dl.AddOp, run, one), next_run, distance, slot, *arrays]
+        return [continues, *states_and_count, build(dl.AddOp, segment, one), next_saved, distance, slot, *arrays]
 
     zero, one = i64_constant(build, 0), i64_constant(build, 1)
     initial = [*op.arguments, zero, zero, zero, one, zero, stack.positions, *stack.states]
     results = build_while(build, op.condition, initial, repeat)
-    iterations, run, _, _, slot, positions, *arrays = results[count:]
-    return results[:count], iterations, run, SnapshotStack(positions, arrays, build(dl.SubOp, slot, one))
+    iterations, segment, _, _, slot, positions, *arrays = results[count:]
+    return results[:count], iterations, segment, SnapshotStack(positions, arrays, build(dl.SubOp, slot, one))
 
 
 def _drop_every_second(build: DlBuilder, condition: SSAValue, arrays: Sequence[SSAValue], remaining: int) -> Sequence[SSAValue]:
@@ -198,10 +202,10 @@ def _drop_every_second(build: DlBuilder, condition: SSAValue, arrays: Sequence[S
     return build_while(build, condition, [*arrays, i64_constant(build, 0)], repeat)[:-1]
 
 
-def _run_length(states: Sequence[SSAValue]) -> int:
-    """Return the number of iterations of a run: a power of two."""
-    num_states = max(1, _num_states(_MAX_RUN_BYTES, states))
-    return max(_MIN_STATES_PER_RUN, min(_MAX_STATES_PER_RUN, 1 << num_states.bit_length() - 1))
+def _segment_length(states: Sequence[SSAValue]) -> int:
+    """Return the number of iterations of a segment: a power of two."""
+    num_states = max(1, _num_states(_MAX_SEGMENT_BYTES, states))
+    return max(_MIN_STATES_PER_SEGMENT, min(_MAX_STATES_PER_SEGMENT, 1 << num_states.bit_length() - 1))
 
 
 def _num_snapshots(states: Sequence[SSAValue]) -> int:
