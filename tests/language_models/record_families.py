@@ -50,6 +50,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {"rope_parameters": LLAMA3_ROPE}),
     "llama_biases": ("LlamaConfig", {"attention_bias": True, "mlp_bias": True, "head_dim": 32, "tie_word_embeddings": True}),
     "mistral": ("MistralConfig", {"sliding_window": 5}),
+    "mistral_window_1": ("MistralConfig", {"sliding_window": 1}),
     "qwen2": ("Qwen2Config", {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1}),
     "qwen3": ("Qwen3Config", {"head_dim": 32}),
     "gemma2": ("Gemma2Config", {"head_dim": 32, "sliding_window": 4, "query_pre_attn_scalar": 40}),
@@ -98,7 +99,9 @@ def record(config_class: str, options: dict[str, Any]) -> dict[str, Any]:
         ids = torch.tensor([TOKENS])
         with torch.no_grad():
             logits = model(ids).logits[0].float().numpy()
-        greedy = model.generate(ids, max_new_tokens=GREEDY_TOKENS, do_sample=False, eos_token_id=None, pad_token_id=0)
+        # The cache of Transformers 5.24 keeps all tokens if sliding_window is 1: it slices keys with [-sliding_window + 1:].
+        settings = {"do_sample": False, "eos_token_id": None, "pad_token_id": 0, "use_cache": False}
+        greedy = model.generate(ids, max_new_tokens=GREEDY_TOKENS, **settings)
     rows = [[round(float(x), 4) for x in row] for row in logits[[3, -1]]]
     return {"config": written, "shapes": shapes, "logits": rows, "greedy": greedy[0].tolist()[len(TOKENS) :]}
 
