@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from dlc.errors import ModelError
+from dlc.files.regular_files import read_model_file
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -19,9 +20,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def read_json_value(path: Path) -> object:
     """Return the value in a JSON file. Raises ModelError if it cannot be read."""
+    content = read_model_file(path)
     try:
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
+        return json.loads(content)
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: not valid JSON: {error}") from error

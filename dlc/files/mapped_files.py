@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
-import stat
 import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,6 +14,7 @@ from numpy.typing import NDArray
 
 from dlc.arrays import address_of, aligned_empty
 from dlc.errors import ModelError
+from dlc.files.regular_files import open_regular_file
 
 Array = NDArray[Any]
 
@@ -30,11 +29,8 @@ class MappedFile(mmap.mmap):
     @staticmethod
     def of(path: Path) -> MappedFile:
         """Map a regular file. Raises OSError if it cannot be read, and ValueError if it is empty."""
-        # A pipe would wait for a writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = open_regular_file(path)
         try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError(errno.EINVAL, "not a regular file")
             file = MappedFile(descriptor, 0, access=mmap.ACCESS_READ)
         except BaseException:
             os.close(descriptor)

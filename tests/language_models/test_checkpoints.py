@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -19,9 +20,10 @@ from dlc.language_models.chat_template import render_chat
 from dlc.language_models.checkpoints.gguf_file import GgufFile
 from dlc.language_models.checkpoints.reading import read_checkpoint
 from dlc.language_models.families.registry import build_decoder
+from dlc.language_models.pooling import Pooling
 from dlc.language_models.tokenizers.library_tokenizer import LibraryTokenizer
 from dlc.language_models.tokenizers.reading import tokenizer_of
-from tests.language_models.models import LLAMA, WORDS, gguf_bytes, llama_tensors, write_llama, write_safetensors
+from tests.language_models.models import LLAMA, WORDS, gguf_bytes, llama_tensors, write_encoder, write_llama, write_safetensors
 
 MATRIX = ((4, 64), 8, bytes(4 * 68))
 
@@ -142,6 +144,42 @@ def test_files_that_are_not_regular(tmp_path: Path) -> None:
     for path in (tmp_path / "pipe", tmp_path):
         with pytest.raises(ModelError, match="not a regular file"):
             read_safetensors(path)
+
+
+@pytest.mark.parametrize("kind", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config.json",
+        "model.safetensors",
+        "model.safetensors.index.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "generation_config.json",
+        "chat_template.jinja",
+        "modules.json",
+        "sentence_bert_config.json",
+    ],
+)
+def test_files_of_folders_are_regular(name: str, kind: Callable[[Path], None], tmp_path: Path) -> None:
+    """Reading a pipe would wait for a writer."""
+    pytest.importorskip("tokenizers")
+    (tmp_path / "modules.json").write_text("[]")
+    write_encoder(tmp_path)
+    (tmp_path / name).unlink(missing_ok=True)
+    kind(tmp_path / name)
+    with pytest.raises(ModelError, match=f"{name}: cannot be read: not a regular file"):
+        read_checkpoint(tmp_path)
+        LibraryTokenizer.of_folder(tmp_path)
+        Pooling.of_folder(tmp_path)
+
+
+def test_a_template_that_is_not_text(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    write_encoder(tmp_path)
+    (tmp_path / "chat_template.jinja").write_bytes(b"{{ \xff }}")
+    with pytest.raises(ModelError, match=r"chat_template\.jinja: not UTF-8 text: .* at byte 3"):
+        LibraryTokenizer.of_folder(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"abc", struct.pack("<Q", 1 << 60) + b"{}", struct.pack("<Q", 2) + b"[]"], ids=str)

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from dlc.errors import ModelError, UnsupportedError
 from dlc.files.json_files import read_json
+from dlc.files.regular_files import read_model_file, read_model_text
 from dlc.language_models.tokenizers.gguf_vocabulary import GgufVocabulary
 
 # The pre-tokenization regular expressions, by tokenizer.ggml.pre (llama-vocab.cpp).
@@ -64,11 +65,10 @@ class LibraryTokenizer:
         path = folder / "tokenizer.json"
         if not path.exists():
             raise ModelError(f"{folder}: no tokenizer.json; pass token ids, or save the tokenizer with save_pretrained")
+        library, content = _library(), read_model_file(path)
         try:
-            tokenizer = _library().Tokenizer.from_file(str(path))
+            tokenizer = library.Tokenizer.from_buffer(content)
         except Exception as error:  # The library raises Exception itself.
-            if isinstance(error, UnsupportedError):
-                raise
             raise ModelError(f"{path}: not a tokenizer: {error}") from error
         # Files of encoders may truncate texts and pad them to a fixed length.
         tokenizer.no_truncation()
@@ -80,8 +80,8 @@ class LibraryTokenizer:
             value = options.get("eos_token_id")
             ends |= {v for v in (cast("list[Any]", value) if isinstance(value, list) else [value]) if isinstance(v, int)}
         template = settings[0].get("chat_template")
-        if (folder / "chat_template.jinja").exists():
-            template = (folder / "chat_template.jinja").read_text()
+        if (template_path := folder / "chat_template.jinja").exists():
+            template = read_model_text(template_path)
         special: dict[str, str] = {}
         for role in ("bos_token", "eos_token", "unk_token", "pad_token"):
             text = settings[0].get(role)
