@@ -110,7 +110,7 @@ def _builtin_stages(target: Target, numerics: str, weights: str, group: int, pre
     uses_winograd = target.costs.winograd is not None and not is_strict
     winograd = (WinogradPass(target),) if uses_winograd else ()
     winograd_gradients = (WinogradGradientsPass(target),) if uses_winograd else ()
-    # Fold scales after transposes are gone, so that scales are adjacent to their contractions.
+    # Fold scales after transposes are eliminated, so that scales are adjacent to their contractions.
     scales = () if is_strict else (FoldScalesPass(),)
     padding = () if is_strict else (MergePadsPass(),)
     sigmoids = () if is_strict else (ExpandSigmoidsPass(),)
@@ -153,7 +153,7 @@ def _builtin_stages(target: Target, numerics: str, weights: str, group: int, pre
                 # After Winograd, which works on unpacked elements.
                 PackDotOperandsPass(target),
                 FoldTransposesIntoContractionsPass(),
-                # Contractions have their final form now; epilogues are fused with the sum of the chunks.
+                # No later pass changes contractions. Epilogues are fused with the sum of the chunks.
                 SplitReductionsPass(target),
                 SinkReshapesPass(),
                 SimplifyPass(),

@@ -44,7 +44,9 @@ def annotated(x: Any, spec: PartialSpec | None) -> Any:
     shape = shape_of(x.value)
     with errors_at_user_line():
         if len(spec) > len(shape):
-            raise ShapeError(f"dlc.shard: P{format_spec(spec)} has {len(spec)} entries for an array of rank {len(shape)}")
+            raise ShapeError(
+                f"dlc.shard: P{format_spec(spec)} has {len(spec)} entries; expected at most {len(shape)}, one per axis"
+            )
         if mesh is not None:
             require_valid_spec(mesh, shape, spec, "dlc.shard")
     return apply(dl.ShardOp, x, spec=spec_attribute((*spec, *(None for _ in shape[len(spec) :]))))

@@ -113,7 +113,7 @@ def _parse(texts: TextQueue, fields: Mapping[str, Any], is_chat: bool) -> _TextR
         raise ArgumentError(f"max_tokens = {max_tokens!r:.60}; expected an integer of 1 or more")
     prompt = prompt_ids(texts.model, _messages(fields.get("messages")) if is_chat else _prompt(fields.get("prompt")))
     if len(prompt) >= texts.model.context:
-        raise ArgumentError(f"the prompt has {len(prompt)} tokens; expected fewer than {texts.model.context}, the context")
+        raise ArgumentError(f"the prompt has {len(prompt)} tokens; expected fewer than {texts.model.context} (--context)")
     # The defaults of the API: sampling with a new seed.
     settings = {"temperature": 1.0, "seed": secrets.randbelow(1 << 31)}
     settings |= {name: fields[name] for name in _SAMPLING_PARAMETERS if fields.get(name) is not None}

@@ -94,7 +94,7 @@ async def read_json_body(request: Request, max_bytes: int) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise HttpError(400, f"the body is not JSON: {error}") from error
     if not isinstance(fields, dict):
-        raise HttpError(400, "the body: expected a JSON object, got {type(fields).__name__}")
+        raise HttpError(400, f"the body: expected a JSON object, got a {type(fields).__name__}")
     return cast("dict[str, Any]", fields)
 
 

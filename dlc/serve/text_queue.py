@@ -65,7 +65,7 @@ class TextQueue:
                 self._is_needed.clear()
                 await self._is_needed.wait()
             for text, event in await run_in_threadpool(_advance, self._batch, self.model.model.cpus):
-                # The client of a cancelled text has gone.
+                # The client of a cancelled text has disconnected.
                 if text in self._events:
                     self._events[text].put_nowait(event)
 

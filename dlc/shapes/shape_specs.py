@@ -110,7 +110,9 @@ def _bind(info: TensorInfo, size: Size, specified: Size, bindings: dict[str, Siz
     """Bind the symbol that a size consists of."""
     symbol = str(size)
     if isinstance(size, Dim) and size.symbols() == {symbol} and bindings.setdefault(symbol, specified) != specified:
-        raise ShapeError(f"input '{info.name}': '{symbol}' is {specified}, but {bindings[symbol]} in another input or axis")
+        raise ShapeError(
+            f"input '{info.name}': '{symbol}' is {specified}, but {bindings[symbol]} in another input or axis; use one size"
+        )
 
 
 def bind_symbolic_sizes(infos: Sequence[TensorInfo], shapes: ShapeSpecs) -> dict[str, int]:

@@ -204,5 +204,11 @@ def test_wrong_requests(server: Server, path: str, fields: dict[str, Any], statu
     assert message in answer["error"]["message"]
 
 
+@pytest.mark.parametrize(("body", "message"), [([1], "expected a JSON object, got a list"), ("ab", "got a str")])
+def test_bodies_that_are_not_objects(server: Server, body: object, message: str) -> None:
+    status, answer = Client(server.port, None).json("POST", "/v1/completions", body)
+    assert status == 400 and message in answer["error"]["message"]
+
+
 def test_models(server: Server) -> None:
     assert [m["id"] for m in Client(server.port, None).json("GET", "/v1/models")[1]["data"]] == ["small"]
