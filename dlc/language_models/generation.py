@@ -10,6 +10,7 @@ from dlc.errors import ArgumentError
 from dlc.language_models.generated_text import Generation, Text
 from dlc.language_models.language_model import LanguageModel, stream
 from dlc.language_models.sampling import Sampling
+from dlc.language_models.setting_limits import require_integer
 
 
 def generate(
@@ -55,8 +56,7 @@ def generate(
     ArgumentError for a prompt that exceeds the context.
     """
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
-    if max_tokens < 1:
-        raise ArgumentError(f"max_tokens = {max_tokens}; expected 1 or more")
+    require_integer("max_tokens", max_tokens, 1)
     if not isinstance(model, LanguageModel):
         model = LanguageModel.load(
             model, target=target, context=context, draft_tokens=draft_tokens, num_threads=num_threads, cache=cache

@@ -17,6 +17,7 @@ from dlc.language_models.drafts import Drafter, ModelDrafter
 from dlc.language_models.generated_text import Generation
 from dlc.language_models.rotary_frequencies import max_positions
 from dlc.language_models.sampling import Sampling
+from dlc.language_models.setting_limits import require_integer
 from dlc.language_models.step_runner import StepRunner, TextPart
 from dlc.language_models.step_sizes import CACHE_DTYPES, StepSizes, prompt_tokens
 from dlc.language_models.text_batch import TextBatch
@@ -74,12 +75,12 @@ class LanguageModel:
         """
         if cache_dtype not in CACHE_DTYPES:
             raise ArgumentError(f"cache_dtype = {cache_dtype!r}; expected {' or '.join(CACHE_DTYPES)}")
-        if not 1 <= max_texts <= MAX_TEXTS:
-            raise ArgumentError(f"max_texts = {max_texts!r}; expected 1 to {MAX_TEXTS}")
-        if not 0 <= draft_tokens < MAX_TEXTS or (draft_tokens and max_texts > 1):
-            raise ArgumentError(
-                f"draft_tokens = {draft_tokens!r}; expected 0 to {MAX_TEXTS - 1}, and max_texts = 1 with drafts"
-            )
+        require_integer("max_texts", max_texts, 1, MAX_TEXTS)
+        require_integer("draft_tokens", draft_tokens, 0, MAX_TEXTS - 1)
+        if draft_tokens and max_texts > 1:
+            raise ArgumentError(f"draft_tokens = {draft_tokens} with max_texts = {max_texts}; drafts need max_texts = 1")
+        if context is not None:
+            require_integer("context", context, 1)
         path = Path(to_path(path))
         options = Options.of(num_threads=num_threads, cpus=cpus, inter_op=inter_op, cache=cache)
         description = target_description(target, options.device)
@@ -87,7 +88,7 @@ class LanguageModel:
         checkpoint = read_checkpoint(path)
         limit = max_positions(checkpoint.config)
         positions = min(limit, _DEFAULT_CONTEXT_POSITIONS) if context is None else context
-        if not 1 <= positions <= limit:
+        if positions > limit:
             raise ArgumentError(f"context = {positions!r}; the model {checkpoint.name} supports 1 to {limit} tokens")
         capacity = -(-positions // _CONTEXT_MULTIPLE) * _CONTEXT_MULTIPLE
         sizes = StepSizes(capacity, prompt_tokens(description), cache_dtype, max_texts, draft_tokens)

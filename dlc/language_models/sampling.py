@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dlc.errors import ArgumentError
+from dlc.language_models.setting_limits import require_integer, require_number
 
 
 @dataclass(frozen=True)
@@ -31,18 +31,12 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        limits = {
-            "temperature": (0, 1e6),
-            "top_k": (0, 2**31 - 1),
-            "top_p": (0, 1),
-            "min_p": (0, 1),
-            "repetition_penalty": (1e-6, 1e6),
-            "seed": (0, 2**63 - 1),
-        }
-        for name, (low, high) in limits.items():
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not low <= value <= high:
-                raise ArgumentError(f"{name} = {value!r}; expected a number from {low} to {high}")
+        require_number("temperature", self.temperature, 0, 1e6)
+        require_integer("top_k", self.top_k, 0, 2**31 - 1)
+        require_number("top_p", self.top_p, 0, 1)
+        require_number("min_p", self.min_p, 0, 1)
+        require_number("repetition_penalty", self.repetition_penalty, 1e-6, 1e6)
+        require_integer("seed", self.seed, 0, 2**63 - 1)
 
     def arrays(self) -> dict[str, Any]:
         """Return the settings as inputs of the program."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dlc.errors import ArgumentError
 from dlc.language_models.sampling import Sampling
+from dlc.language_models.setting_limits import is_integer
 from dlc.runtime.models.model import Model
 from dlc.runtime.models.specialized_model import SpecializedModel
 
@@ -63,7 +64,7 @@ class StepRunner:
 
     def require_ids(self, tokens: Sequence[Any]) -> None:
         """Raise ArgumentError for no tokens or an unknown one."""
-        if not len(tokens) or not all(isinstance(t, int | np.integer) and 0 <= t < self.vocabulary_size for t in tokens):
+        if not len(tokens) or not all(is_integer(t) and 0 <= t < self.vocabulary_size for t in tokens):
             raise ArgumentError(f"tokens {list(tokens)[:8]}…: expected one or more ids below {self.vocabulary_size}")
 
     def chunk_size(self, total: int, remaining: int) -> int:

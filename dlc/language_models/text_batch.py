@@ -11,6 +11,7 @@ from dlc.errors import ArgumentError
 from dlc.language_models.drafts import Drafter, NgramDrafter
 from dlc.language_models.generated_text import Generation, Text
 from dlc.language_models.sampling import Sampling
+from dlc.language_models.setting_limits import require_integer
 from dlc.language_models.step_runner import StepRunner, TextPart
 from dlc.language_models.tokenizers.tokenizer import Tokenizer
 from dlc.runtime.models.model import Model
@@ -46,11 +47,10 @@ class TextBatch:
         """Add a text after a prompt of token ids.
 
         With `ignore_end`, it continues after tokens that end texts. Raises ArgumentError for an unknown token, for a prompt
-        that exceeds the context, and for `max_tokens` below 1.
+        that exceeds the context, and for a `max_tokens` that is not a positive integer.
         """
         self._runner.require_ids(prompt)
-        if max_tokens < 1:
-            raise ArgumentError(f"max_tokens = {max_tokens!r}; expected 1 or more")
+        require_integer("max_tokens", max_tokens, 1)
         if len(prompt) > self._context:
             raise ArgumentError(f"{len(prompt)} tokens exceed the context of {self._context}; load the model with a longer one")
         # The result of the last position needs no position of its own.

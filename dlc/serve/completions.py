@@ -21,6 +21,7 @@ from dlc.errors import ArgumentError
 from dlc.language_models.generated_text import Generation
 from dlc.language_models.generation import prompt_ids
 from dlc.language_models.sampling import Sampling
+from dlc.language_models.setting_limits import require_integer
 from dlc.serve.http_requests import HttpError, read_json_body, recorded, until_disconnected
 from dlc.serve.metrics import Metrics
 from dlc.serve.text_queue import TextQueue
@@ -109,8 +110,7 @@ def _parse(texts: TextQueue, fields: Mapping[str, Any], is_chat: bool) -> _TextR
         raise ArgumentError(f"stream = {stream!r:.60}; expected a boolean")
     limits = [fields[name] for name in ("max_completion_tokens", "max_tokens") if fields.get(name) is not None]
     max_tokens = limits[0] if limits else _DEFAULT_MAX_TOKENS
-    if not isinstance(max_tokens, int) or isinstance(max_tokens, bool) or max_tokens < 1:
-        raise ArgumentError(f"max_tokens = {max_tokens!r:.60}; expected an integer of 1 or more")
+    require_integer("max_tokens", max_tokens, 1)
     prompt = prompt_ids(texts.model, _messages(fields.get("messages")) if is_chat else _prompt(fields.get("prompt")))
     if len(prompt) >= texts.model.context:
         raise ArgumentError(f"the prompt has {len(prompt)} tokens; expected fewer than {texts.model.context} (--context)")

@@ -113,10 +113,30 @@ def test_errors_end_the_texts_of_a_step_only(model: LanguageModel, monkeypatch: 
         batch.add([10**6], 4, Sampling())
     with pytest.raises(ArgumentError, match="ids below"):
         batch.add([1.5], 4, Sampling())
-    with pytest.raises(ArgumentError, match="max_tokens = 0"):
-        dlc.generate_batch(model, PROMPTS[:1], max_tokens=0)
-    with pytest.raises(ArgumentError, match="max_texts = 0"):
-        LanguageModel.load("m.gguf", max_texts=0)
+    with pytest.raises(ArgumentError, match="ids below"):
+        batch.add([True], 4, Sampling())
+
+
+@pytest.mark.parametrize("value", [0, 1.5, True, "1"])
+def test_sizes_are_positive_integers(model: LanguageModel, value: Any) -> None:
+    with pytest.raises(ArgumentError, match=f"max_tokens = {value!r}; expected an integer >= 1"):
+        model.batch().add(PROMPTS[0], value, Sampling())
+    with pytest.raises(ArgumentError, match=f"max_texts = {value!r}; expected an integer from 1"):
+        LanguageModel.load("m.gguf", max_texts=value)
+    with pytest.raises(ArgumentError, match=f"context = {value!r}; expected an integer >= 1"):
+        LanguageModel.load("m.gguf", context=value)
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, True, 1 << 63])
+@pytest.mark.parametrize("name", ["seed", "top_k"])
+def test_sampling_settings_are_integers(name: str, value: Any) -> None:
+    with pytest.raises(ArgumentError, match=f"{name} = {value!r}; expected an integer from 0"):
+        Sampling(**{name: value})
+
+
+def test_sampling_settings_of_numpy() -> None:
+    arrays = Sampling(temperature=np.float32(0.5), seed=np.int64(3)).arrays()  # pyright: ignore[reportArgumentType]
+    assert (arrays["temperature"], arrays["seed"]) == (0.5, 3)
 
 
 def test_events_may_be_ignored(model: LanguageModel) -> None:
