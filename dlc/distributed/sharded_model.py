@@ -65,15 +65,13 @@ class ShardedModel(Model):
         self._label: str | None = None
 
     def serialize(self, writer: SectionWriter, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
-        """Write the program of this rank.
-
-        Raises UnsupportedError for the default value of a split input: the program takes shards, which differ between ranks.
-        """
+        """Write the program of this rank. Its defaults are shards: they must be whole, so that one file serves all ranks."""
         program = self.program
         split = [info.name for info, spec in zip(self.inputs, program.inputs, strict=True) if any(spec)]
         if split_defaults := [name for name in split if name in self.defaults]:
             raise UnsupportedError(
-                f"{self.name}: {split_defaults[0]} is split over {program.mesh}: its default value cannot be saved; remove it"
+                f"{self.name}: the default value of input '{split_defaults[0]}' is split over the mesh {program.mesh}, and the "
+                "file must serve all ranks; annotate the input as replicated, by dlc.P(), or compile it without a default"
             )
         return program.model.serialize(writer, {**defaults, **self.defaults})
 

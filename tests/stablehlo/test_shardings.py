@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from dlc.errors import ModelError, UnsupportedError
 from dlc.options import Options
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.collectives.threads import run_ranks
+from dlc.runtime.saving.container import to_bytes
 from dlc.stablehlo import read_module
 from dlc.stablehlo.shardings import parse_sharding
 
@@ -90,6 +92,20 @@ def test_ranks_compute_the_unsharded_result() -> None:
     results = run_ranks(MESH, lambda rank: compile_on_mesh(program(), MESH, None, "cpu", Options(cache=False))(W, X)["y"])
     for result in results:
         np.testing.assert_allclose(result, (X @ W).sum(0), rtol=1e-5)
+
+
+def test_files_with_a_split_default() -> None:
+    """The file of a function on a mesh serves all ranks, so that each needs the whole default value."""
+    split, whole = replace(program(), defaults={"arg0": W}), ((), ())
+
+    def save(rank: int) -> bytes:
+        with pytest.raises(
+            UnsupportedError, match=r"default value of input 'arg0' is split over the mesh .*; annotate the input"
+        ):
+            to_bytes(compile_on_mesh(split, MESH, None, "cpu", Options(cache=False)))
+        return to_bytes(compile_on_mesh(split, MESH, [whole, None], "cpu", Options(cache=False)))
+
+    assert len(set(run_ranks(MESH, save))) == 1
 
 
 def test_manual_computation() -> None:
