@@ -192,5 +192,5 @@ def _load(path: Path, target: str, shapes: Shapes, options: Options) -> Model:
     if path.suffix == ARTIFACT_SUFFIX:
         if shapes:
             raise UnsupportedError(f"{path}: it is compiled already: --shape applies to ONNX and TFLite models")
-        return load(path, num_threads=options.num_threads, streams=options.streams, cpus=options.cpus)
+        return load(path, name=path.stem, num_threads=options.num_threads, streams=options.streams, cpus=options.cpus)
     return compile_file(path, target, shapes, options)

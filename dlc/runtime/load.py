@@ -41,6 +41,7 @@ def load(
     cpus: Iterable[int] | None = None,
     mapped: bool = True,
     device: str | None = None,
+    name: str | None = None,
 ) -> Model:
     """Load a model that `Model.save` wrote from a path, bytes, or an open file; nothing is compiled.
 
@@ -55,18 +56,19 @@ def load(
         streams: Number of submitted calls that run at once, each with its share of the threads (docs/concurrency.md).
         cpus: The processors on which the threads of the model run, such as `range(4)`; by default those of the process.
         device: The OpenCL device to run on, such as `0:1`; by default the one that DLC_DEVICE names, or the first that works.
+        name: The name of the model in messages; by default that of the function or file from which it was compiled.
 
     Raises ModelError for an invalid or damaged file and for one of another version of dlc. Raises DeviceError for a model of
     another processor, or one that needs features that the device does not have.
     """
     source, options = path_or_bytes(model), Options.of(num_threads=num_threads, streams=streams, cpus=cpus)
     if isinstance(source, bytes):
-        return _read(Container.read(Path("model"), page_aligned_copy(source)), options, device)
+        return _read(Container.read(Path("model"), page_aligned_copy(source)), options, device, name)
     try:
         content = None if mapped else page_aligned_copy(source.read_bytes())
     except OSError as error:
         raise ModelError(f"{source}: cannot be read: {error.strerror}") from error
-    return _read(Container.read(source, content), options, device)
+    return _read(Container.read(source, content), options, device, name)
 
 
 def program_in(path: Path, builder: Builder | None = None) -> CompiledProgram:
@@ -92,7 +94,7 @@ for kind in (Model, StructuredModel, ConvertedModel):
     copyreg.pickle(kind, _pickled)
 
 
-def _read(container: Container, options: Options, device: str | None) -> Model:
+def _read(container: Container, options: Options, device: str | None, name: str | None) -> Model:
     builder: Builder | None = None
     if is_opencl(container.common.target.name):
         # Kernels of untrusted files are built in another process first, since a driver may crash.
@@ -101,7 +103,7 @@ def _read(container: Container, options: Options, device: str | None) -> Model:
     else:
         require_host(container.common.target, str(container.path))
     with _header_errors(container):
-        return _ModelReader(container, options, builder).model(container.model)
+        return _ModelReader(container, options, builder, name).model(container.model)
 
 
 @contextmanager
@@ -120,15 +122,16 @@ def _program(fields: Mapping[str, Any], container: Container, builder: Builder |
 
 @dataclass(frozen=True)
 class _ModelReader:
-    """Reads the models of a file; `builder` is set for OpenCL devices."""
+    """Reads the models of a file; `builder` is set for OpenCL devices, `name` replaces the name of the file's header."""
 
     container: Container
     options: Options
     builder: Builder | None
+    name: str | None
 
     def model(self, fields: Mapping[str, Any]) -> Model:
         """Read a model from header fields."""
-        model = self._without_defaults(fields)
+        model = self._without_defaults(fields if self.name is None else {**fields, "name": self.name})
         defaults = [array_from_json(written, self.container) for written in fields.get("defaults", ())]
         if not set(model.inputs).issuperset(info for info, _ in defaults):
             raise ValueError("a default value for an unknown input")

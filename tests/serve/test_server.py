@@ -340,15 +340,19 @@ def test_a_token_that_no_client_can_send(folder: Path) -> None:
     assert done.returncode == 2 and "expected letters, digits and the characters -._~+/=" in done.stderr.replace("\n", " ")
 
 
-def test_the_command_serves_and_ends(folder: Path) -> None:
-    command = [sys.executable, "-m", "dlc", "serve", str(folder / "net.dlc"), "--port", "0", "--max-batch", "4"]
+def test_the_command_serves_and_ends(folder: Path, tmp_path: Path) -> None:
+    os.link(folder / "net.dlc", tmp_path / "renamed.dlc")
+    command = [sys.executable, "-m", "dlc", "serve", str(tmp_path / "renamed.dlc"), "--port", "0", "--max-batch", "4"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     lines = [line for _ in range(3) if (line := process.stderr.readline().strip())]
     token = next(line.removeprefix("token: ") for line in lines if line.startswith("token: "))
-    address = next(line.rpartition(":")[2] for line in lines if line.startswith("serving net at http://127.0.0.1:"))
+    address = next(line.rpartition(":")[2] for line in lines if line.startswith("serving renamed at http://127.0.0.1:"))
     client = Client(int(address), token)
-    assert client.json("POST", "/v2/models/net/infer", infer_body())[0] == 200
+    assert client.json("POST", "/v2/models/renamed/infer", infer_body())[0] == 200
+    # Errors state the served name and not that of the compiled function.
+    status, answer = client.json("POST", "/v2/models/renamed/infer", infer_body(X[:, :3]))
+    assert status == 400 and answer["error"].startswith("renamed: expected input x")
     process.send_signal(signal.SIGTERM)
     _, rest = process.communicate(timeout=60)
     assert process.returncode in (0, -signal.SIGTERM) and "Traceback" not in rest

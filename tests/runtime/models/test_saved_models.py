@@ -93,6 +93,17 @@ def test_missing_specializations(some: Path) -> None:
         loaded(np.ones(5, np.float32), np.ones(5, bool))
 
 
+def test_names_of_loaded_models(some: Path, tmp_path: Path) -> None:
+    dlc.jit(lambda x: x + 1).lower(X).compile().save(tmp_path / "f.dlc")
+    for path, name in ((some, "specialized"), (tmp_path / "f.dlc", "program")):
+        loaded = dlc.load(path, name=name)
+        assert loaded.name == name
+        with pytest.raises(dlc.DlcError, match=f"^{name}: "):
+            loaded(unknown=X)
+    with pytest.raises(dlc.DlcError, match=r"^<lambda>: "):
+        dlc.load(tmp_path / "f.dlc")(unknown=X)
+
+
 def test_models_must_be_code(tmp_path: Path) -> None:
     compiled = called(_positive_on("reference"), [(X[0, 0], X[0, 1])])
     with pytest.raises(dlc.UnsupportedError, match="has no code to save; compile it for cpu or opencl"):
