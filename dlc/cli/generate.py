@@ -33,18 +33,28 @@ from dlc.progress import progress_on
 @click.option("--prompt", required=True, help="The text to continue; - reads it from standard input.")
 @click.option("--chat", is_flag=True, help="The prompt is a message of the user: apply the model's chat template.")
 @click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True, help="The maximum number of tokens.")
-@click.option("--temperature", type=float, default=0.0, show_default=True, help="0 takes the most probable token.")
-@click.option("--top-k", type=click.IntRange(0), default=0, show_default=True, help="Draw from the k most probable tokens.")
-@click.option("--top-p", type=float, default=1.0, show_default=True, help="Draw from the tokens with this probability.")
+@click.option(
+    "--temperature", type=float, default=0.0, show_default=True, help="Sampling temperature; 0 takes the most probable token."
+)
+@click.option(
+    "--top-k", type=click.IntRange(0), default=0, show_default=True, help="Sample from the k most probable tokens; 0: from all."
+)
+@click.option(
+    "--top-p",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Sample from the most probable tokens with this total probability.",
+)
 @click.option(
     "--min-p",
     type=float,
     default=0.0,
     show_default=True,
-    help="Draw from the tokens with at least this probability, relative to the largest.",
+    help="Sample from the tokens with at least this probability, relative to the largest.",
 )
 @click.option("--repetition-penalty", type=float, default=1.0, show_default=True, help="Divides logits of earlier tokens.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the draws.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random draws.")
 @language_model_options
 @click.option("--ignore-end", is_flag=True, help="Continue after a token that ends the text, to measure speed.")
 @target_option

@@ -60,7 +60,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     type=click.Choice(list(METHODS)),
     default="mse",
     show_default=True,
-    help="How the range of an activation is chosen.",
+    help="The method that chooses the range of an activation.",
 )
 @click.option(
     "--percentile",

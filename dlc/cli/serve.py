@@ -34,7 +34,7 @@ from dlc.runtime.requests.batched_model import BatchedModel, batched
 
 # The tokens of the Authorization header (RFC 6750).
 _TOKEN_PATTERN = "[A-Za-z0-9._~+/-]+=*"
-# Seconds within which requests must end after the server receives a signal to stop.
+# Time in which requests may end after SIGTERM or Ctrl-C.
 _SHUTDOWN_SECONDS = 30
 
 
@@ -75,14 +75,32 @@ _SHUTDOWN_SECONDS = 30
     help="Join concurrent requests into batches of up to this many rows.",
 )
 @click.option(
-    "--max-delay-ms", type=NonNanFloatRange(0), default=0.0, show_default=True, help="How long a request waits for others."
+    "--max-delay-ms",
+    type=NonNanFloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="Maximum time that a request waits for others to join its batch.",
 )
 @click.option(
-    "--max-pending", type=click.IntRange(1), default=1024, show_default=True, help="More waiting requests get status 429."
+    "--max-pending",
+    type=click.IntRange(1),
+    default=1024,
+    show_default=True,
+    help="Maximum number of waiting requests; further ones get status 429.",
 )
-@click.option("--max-request-mb", type=click.IntRange(1), default=64, show_default=True, help="Larger requests get status 413.")
+@click.option(
+    "--max-request-mb",
+    type=click.IntRange(1),
+    default=64,
+    show_default=True,
+    help="Maximum size of a request; larger ones get status 413.",
+)
 @language_model_options
-@click.option("--deadline-ms", type=NonNanFloatRange(0, min_open=True), help="Requests that start later get status 504.")
+@click.option(
+    "--deadline-ms",
+    type=NonNanFloatRange(0, min_open=True),
+    help="Maximum time until a request starts; later ones get status 504.",
+)
 @compile_options("num_threads", "cpus", "inter_op", "cache")
 @reports_errors
 def serve_command(
@@ -108,16 +126,17 @@ def serve_command(
 ) -> None:
     """Serves models over HTTP: KServe v2 protocol, OpenAI's API.
 
-    The name of a model is that of its file without the suffix. Requests go to /v2/models/NAME/infer, as JSON or with binary
-    tensors; those to language models (a GGUF file, a folder with config.json) to /v1/chat/completions and /v1/completions,
-    and those to encoders (a folder with config.json) to /v1/embeddings.
-    /v2/health/ready and /metrics are for monitoring. By default, the server listens on this machine only, and clients
-    must send a token. SIGTERM and Ctrl-C end it when the requests in progress have ended.
+    The name of a model is that of its file without the suffix. Models take requests at /v2/models/NAME/infer, as JSON or with
+    binary tensors. Language models (a GGUF file, or a folder with config.json) take them at /v1/chat/completions and
+    /v1/completions, encoders (a folder with config.json) at /v1/embeddings. Use /v2/health/ready and /metrics for monitoring.
+
+    By default, the server listens on this machine only, and clients must send a token. SIGTERM and Ctrl-C end it when the
+    requests in progress have ended.
     """
     if not models and folder is None:
         raise click.UsageError("expected a model or --models FOLDER")
     if no_token and token:
-        raise click.UsageError("--token and --no-token exclude each other")
+        raise click.UsageError("--token and --no-token exclude each other: remove one of them")
     try:
         # Optional packages.
         import uvicorn
