@@ -65,7 +65,10 @@ class ShardedModel(Model):
         self._label: str | None = None
 
     def serialize(self, writer: SectionWriter, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
-        """Write the program of this rank. Its defaults are shards: they must be whole, so that one file serves all ranks."""
+        """Write the program of this rank.
+
+        Raises UnsupportedError for the default value of a split input: it differs between ranks, and the file serves all ranks.
+        """
         program = self.program
         split = [info.name for info, spec in zip(self.inputs, program.inputs, strict=True) if any(spec)]
         if split_defaults := [name for name in split if name in self.defaults]:
