@@ -185,6 +185,12 @@ class Emitter:
             element = ComputedElement(self.ssa(number), 0)
         return self.as_size(element, largest)
 
+    def nonnegative_size(self, size: Size) -> Size:
+        """Return max(size, 0); a size of input symbols as it is: where it is negative, the program is specialized."""
+        if isinstance(size, int):
+            return max(size, 0)
+        return self.scalar_as_size(self.sizes(size)) if self.is_data_dependent(size) else size
+
     def size_scalar(self, size: Size | ComputedElement) -> ImportedValue:
         """Return a size or a computed element as a rank-0 i64."""
         if not isinstance(size, ComputedElement):

@@ -433,3 +433,27 @@ def test_a_loop_over_a_data_dependent_size() -> None:
     while on:
         on, expected = np.count_nonzero(expected) > 2, np.maximum(expected - 1, 0)
     np.testing.assert_array_equal(np.asarray(got), expected)
+
+
+@pytest.mark.parametrize("size", [5, 4, 3, 2, 0])
+@pytest.mark.parametrize("source", ["size", "data-dependent size", "value"])
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_a_loop_with_a_negative_trip_count_has_no_iterations(target: str, source: str, size: int) -> None:
+    sizes = {
+        "size": [node("Size", ["x"], ["n"])],
+        "data-dependent size": [node("NonZero", ["x"], ["places"]), node("Size", ["places"], ["n"])],
+        "value": [node("ReduceSum", ["x"], ["total"], keepdims=0), node("Cast", ["total"], ["n"], to=TensorProto.INT64)],
+    }
+    body = [node("Identity", ["c"], ["on"]), node("Mul", ["s", "two"], ["next"]), node("Identity", ["next"], ["row"])]
+    nodes = [
+        *sizes[source],
+        node("Sub", ["n", "three"], ["count"]),
+        node("Loop", ["count", "", "start"], ["last"], body=graph(body[:2], ["on", "next"], ["i", "c", "s"])),
+        node("Loop", ["count", "", "start"], ["again", "rows"], body=graph(body, ["on", "next", "row"], ["i", "c", "s"])),
+    ]
+    known = {"three": np.int64(3), "two": np.float32(2), "start": np.float32([1, 3])}
+    compiled = dlc.compile_model(model(nodes, {"x": ["N"]}, ["last", "again", "rows"], weights=known), target=target)
+    got, count = compiled(np.ones(size, np.float32)), max(size - 3, 0)
+    for name in ("last", "again"):
+        np.testing.assert_array_equal(got[name], known["start"] * 2**count)
+    np.testing.assert_array_equal(got["rows"], np.outer(2 ** np.arange(1, count + 1), known["start"]))

@@ -72,11 +72,7 @@ def range_(node: OnnxNode) -> ImportedValue:
         return emit.iota(count, element, float(start), float(delta))
     (first,), (end,), step = node.sizes(0, "start"), node.sizes(1, "limit"), int(node.constant_scalar(2, "delta"))
     span = end - first if step > 0 else first - end
-    count = -(-span // abs(step))
-    if isinstance(count, int):
-        count = max(count, 0)
-    elif emit.is_data_dependent(count):
-        count = emit.scalar_as_size(emit.sizes(count))
+    count = emit.nonnegative_size(-(-span // abs(step)))
     if isinstance(first, Dim):
         steps = emit.iota(count, element, 0, step)
         return emit(dl.AddOp, steps, emit.cast(emit.sizes(first), element))

@@ -55,7 +55,7 @@ def _try_fold(
     node: OnnxNode, body: GraphProto, limit: ImportedValue | None, cond: ImportedValue, states: Sequence[ImportedValue]
 ) -> Sequence[ImportedValue] | None:
     """Return the results of a loop over constants; None if a value is not constant."""
-    count = _trip_count(limit)
+    count = _trip_count(node.emit, limit)
     if not states or (limit is not None and not isinstance(count, int)):
         return None
     elements: list[list[ImportedValue]] = [[] for _ in body.output[1 + len(states) :]]
@@ -88,7 +88,7 @@ def _try_scan(
     node: OnnxNode, body: GraphProto, limit: ImportedValue | None, cond: ImportedValue, states: Sequence[ImportedValue]
 ) -> Sequence[ImportedValue] | None:
     """Convert a loop to a scan; None if its condition may end it or its states change their types."""
-    emit, count = node.emit, _trip_count(limit)
+    emit, count = node.emit, _trip_count(node.emit, limit)
     if count is None and limit is not None and len(body.output) > 1 + len(states):
         count = _runtime_trip_count(node, limit)
 
@@ -194,7 +194,7 @@ def _max_collected(node: OnnxNode, limit: ImportedValue | None, output_types: Se
     """Return an upper bound of the trip count for scan outputs of these types; None if unknown or too large."""
     if not output_types:
         return 0
-    max_rows = _trip_count(limit)
+    max_rows = _trip_count(node.emit, limit)
     if max_rows is None and limit is not None:
         max_rows = _runtime_trip_count(node, limit)
     is_too_large = max_rows is None or any(
@@ -231,7 +231,7 @@ def _unroll(
     node: OnnxNode, body: GraphProto, limit: ImportedValue | None, cond: ImportedValue, states: Sequence[ImportedValue]
 ) -> Sequence[ImportedValue]:
     """Unroll a loop, whose trip count must be constant."""
-    emit, count = node.emit, _trip_count(limit)
+    emit, count = node.emit, _trip_count(node.emit, limit)
     for k, value_name in enumerate(("number of iterations", "condition")):
         if node.get(k) is not None:
             _ = node.constant_input(k, value_name)
@@ -294,12 +294,12 @@ class _BodyMismatch(Exception):
     """Raised if the attempted conversion does not support a loop body."""
 
 
-def _trip_count(limit: ImportedValue | None) -> Size | None:
+def _trip_count(emit: Emitter, limit: ImportedValue | None) -> Size | None:
     """Return the trip count if it is a constant or a size."""
     if limit is None or limit.constant_value is None:
         return None
-    (entry,) = limit.constant_value.reshape(-1)
-    return entry if isinstance(entry, Dim) else max(0, int(entry))
+    entry = limit.constant_value.item()
+    return emit.nonnegative_size(entry if isinstance(entry, Dim) else int(entry))
 
 
 def _has_local_sizes(emit: Emitter, types: Sequence[Tensor]) -> bool:
