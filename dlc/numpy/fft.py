@@ -26,6 +26,7 @@ from dlc.numpy.apply import (
     call_numpy,
     convert,
     has_symbolic_size,
+    iota,
     normalize_axes,
     normalize_axis,
     operand,
@@ -35,7 +36,6 @@ from dlc.numpy.apply import (
 from dlc.numpy.calling_convention import numpy_converters
 from dlc.numpy.functions.comparison import less
 from dlc.numpy.functions.complex_numbers import ComplexArrayLike, conj
-from dlc.numpy.functions.creation import arange
 from dlc.numpy.functions.elementwise import divide, multiply, subtract, where
 from dlc.numpy.functions.joining import concat, pad
 from dlc.numpy.functions.shape_manipulation import expand_dims, moveaxis, roll, slice_axis, squeeze
@@ -137,7 +137,7 @@ def fftfreq(n: int, /, d: float = 1.0, dtype: AnyDType = np.float32, *, device: 
     """Return the frequencies of the bins of `fft` for a sample spacing of d; float32 by default."""
     check_device(device)
     if has_symbolic_size((n,)):
-        bins = arange(n)
+        bins = iota(n)
         return convert(divide(where(less(bins, (n + 1) // 2), bins, subtract(bins, n)), n * d), dtype)
     return call_numpy("fftfreq", np.fft.fftfreq, n, d).astype(dtype)
 
@@ -146,7 +146,7 @@ def rfftfreq(n: int, /, d: float = 1.0, dtype: AnyDType = np.float32, *, device:
     """Return the frequencies of the bins of `rfft` for a sample spacing of d; float32 by default."""
     check_device(device)
     if has_symbolic_size((n,)):
-        return convert(divide(arange(n // 2 + 1), n * d), dtype)
+        return convert(divide(iota(n // 2 + 1), n * d), dtype)
     return call_numpy("rfftfreq", np.fft.rfftfreq, n, d).astype(dtype)
 
 

@@ -218,3 +218,24 @@ def test_functions_that_need_elements() -> None:
         with pytest.raises(DlcError, match=r"index 0 is outside axis 0 of size 0|no elements along axis 0"):
             dlc.jit(function, target="reference")(ROWS)
     assert not np.asarray(dlc.jit(lambda x: dnp.isin(x, x[x > 11]), target="reference")(ROWS)).any()
+
+
+@pytest.mark.parametrize("is_data_dependent", [True, False])
+def test_negative_computed_sizes(is_data_dependent: bool) -> None:
+    """As in NumPy: `arange` and `tri` have no rows, the other functions refuse a negative size."""
+
+    def compiled(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return dlc.jit(target="reference", dynamic={"x": {0: "N"}}, cache=False)(
+            lambda x: function((x[x > 0] if is_data_dependent else x).shape[0] - 3)
+        )
+
+    clamped = compiled(lambda n: (dnp.arange(n), dnp.arange(0, n, 2), dnp.tri(n, 2)))
+    for size in (5, 4, 3, 2, 1):
+        n = size - 3
+        for got, expected in zip(clamped(np.ones(size)), (np.arange(n), np.arange(0, n, 2), np.tri(n, 2)), strict=True):
+            np.testing.assert_array_equal(got, expected)
+    for function in (dnp.zeros, dnp.eye, lambda n: dnp.eye(3, n), lambda n: dnp.vander(np.arange(3), n), dnp.fft.fftfreq):
+        refused = compiled(function)
+        assert len(refused(np.ones(5))) in (2, 3)
+        with pytest.raises(DlcError, match=r"size -1|N -1; expected at least 0|negative dimensions are not allowed"):
+            refused(np.ones(2))

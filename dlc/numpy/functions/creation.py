@@ -27,6 +27,7 @@ from dlc.numpy.apply import (
     convert,
     has_symbolic_size,
     has_tracer,
+    iota,
     operand,
     promote_to_float,
     refuse,
@@ -314,8 +315,8 @@ def eye(n: int, m: int | None = None, /, k: int = 0, dtype: AnyDType = None, *, 
     check_device(device)
     dtype = as_dtype(_DEFAULT_DTYPE if dtype is None else dtype)
     if has_symbolic_size((n, m, k)):
-        rows, columns = _static_shape("eye", (n, n if m is None else m))
-        return convert(equal(add(_column(rows), k), arange(columns)), dtype)
+        rows, columns = map(iota, _static_shape("eye", (n, n if m is None else m)))
+        return convert(equal(add(_column(rows), k), columns), dtype)
     return call_numpy("eye", np.eye, n, m, k, dtype=dtype)
 
 
@@ -328,14 +329,13 @@ def tri(n: int, m: int | None = None, /, k: int = 0, dtype: AnyDType = None) -> 
     """Return an n × m matrix with ones on and below the k-th diagonal; float32 by default."""
     dtype = as_dtype(_DEFAULT_DTYPE if dtype is None else dtype)
     if has_symbolic_size((n, m, k)):
-        rows, columns = _static_shape("tri", (n, n if m is None else m))
-        return convert(greater_equal(add(_column(rows), k), arange(columns)), dtype)
+        rows, columns = map(arange, _static_shape("tri", (n, n if m is None else m)))
+        return convert(greater_equal(add(_column(rows), k), columns), dtype)
     return call_numpy("tri", np.tri, n, m, k, dtype=dtype)
 
 
-def _column(rows: Any) -> Any:
-    """Return 0, 1, … rows - 1 as a column."""
-    return apply(dl.ReshapeOp, arange(rows), shape=(rows, 1))
+def _column(x: Operand) -> Any:
+    return apply(dl.ReshapeOp, x, shape=(*x.shape, 1))
 
 
 @componentwise("x")
@@ -382,7 +382,7 @@ def vander(x: ArrayLike, n: int | None = None, /, increasing: bool = False) -> A
     count = x.shape[0] if n is None else n
     if isinstance(n, int) and n < 0:
         refuse(ArgumentError(f"vander: N {n}; expected at least 0"))
-    exponents = arange(count) if increasing else subtract(count - 1, arange(count))
+    exponents = iota(count) if increasing else subtract(count - 1, iota(count))
     powers = convert(exponents, x.dtype)
     return apply(dl.PowOp, apply(dl.ReshapeOp, x, shape=(*x.shape, 1)), powers)
 
