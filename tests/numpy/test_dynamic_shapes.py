@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import dlc
 import dlc.numpy as dnp
 from dlc.errors import ShapeError
+from tests.shapes.test_specializations import count_compilations
 
 OF = np.random.default_rng(5)
 
@@ -108,3 +109,31 @@ def test_functions_of_symbolic_sizes(name: str, target: str, sizes: tuple[int, .
             np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9, err_msg=str(n))
     # Each outcome of the guards is traced first, and each error, which is then reported for static sizes.
     assert len(traced) <= 2 * case.ways + 3 * errors
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8, np.uint64])
+def test_a_search_in_a_table_of_symbolic_size(dtype: Any, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = count_compilations(monkeypatch)
+
+    @dlc.jit(target=target, dynamic={"x": N, "v": M}, cache=False, num_threads=1)
+    def f(x: Any, v: Any) -> Any:
+        return dnp.searchsorted(x, v), dnp.searchsorted(x, v, side="right")
+
+    for n in (5, 0, 1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 129):
+        x = np.sort((of(n) * 10).astype(dtype))
+        v = np.concatenate([x[::2], (of(9) * 10).astype(dtype)])
+        if v.dtype.kind == "f":
+            x[n - n // 4 :], v[-3:] = np.nan, (np.nan, np.inf, -0.0)
+        for got, side in zip(f(x, v), ("left", "right"), strict=True):
+            np.testing.assert_array_equal(got, np.searchsorted(x, v, side), str(n))
+    assert len(compiled) == 1
+
+
+def test_an_interpolation_of_a_symbolic_number_of_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = count_compilations(monkeypatch)
+    f = dlc.jit(dynamic={"xp": N, "fp": N}, cache=False, num_threads=1)(lambda x, xp, fp: dnp.interp(x, xp, fp))
+    for n in (5, 1, 2, 40, 129):
+        x, xp, fp = of(30) * n, ascending(n), of(n)
+        np.testing.assert_allclose(f(x, xp, fp), np.interp(x, xp, fp), rtol=1e-9)
+    assert len(compiled) == 1

@@ -9,16 +9,21 @@ import numpy as np
 
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.arithmetic.activation import cast_to
-from dlc.dialects.dl.arithmetic.logic import LessEqualOp, LessOp
+from dlc.dialects.dl.arithmetic.elementwise import AddOp, SelectOp, SubOp
+from dlc.dialects.dl.arithmetic.logic import GreaterOp, LessEqualOp, LessOp, ShiftRightOp
 from dlc.dialects.dl.base import Array, DlOp, Tensor, element_type_of, flag, shape_of, tensor_type
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import is_bool, is_float
 from dlc.dialects.dl.interfaces import Body, Composite, GatherLike
 from dlc.dialects.dl.library_kernels.sort_keys import to_comparison_keys
-from dlc.dialects.dl.movement.shaping import ReshapeOp
+from dlc.dialects.dl.movement.indexing import GatherElementsOp
+from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp
+from dlc.dialects.dl.programs.control import WhileOp
+from dlc.dialects.dl.programs.program import YieldOp
 from dlc.dialects.dl.reductions.reduction import ReduceSumOp
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
+    Block,
     BoolAttr,
     SSAValue,
     TensorType,
@@ -81,7 +86,7 @@ class SearchsortedOp(SortedSearch, Composite):
 
     The position is the number of elements that come before the value, or with `right` are equal as well. NaN counts as the
     largest. The result for a row that is not sorted is unspecified. Short rows are compared with each value, long ones
-    searched.
+    searched; rows of a symbolic size are searched by a loop.
     (C1) `x` and `values` have one element type, not bool; (C2) they have equal axes except the last.
     """
 
@@ -90,7 +95,9 @@ class SearchsortedOp(SortedSearch, Composite):
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         build, (x, values) = DlBuilder(self), operands
         *rows, size = shape_of(x)
-        if not isinstance(size, int) or size * scalar.bits(element_type_of(x)) > 8 * _MAX_COMPARED_ROW_BYTES:
+        if not isinstance(size, int):
+            return [_search_by_loop(build, x, values, LessEqualOp if flag(self.right) else LessOp)]
+        if size * scalar.bits(element_type_of(x)) > 8 * _MAX_COMPARED_ROW_BYTES:
             return [build(BinarySearchOp, x, values, right=flag(self.right))]
         row_keys = to_comparison_keys(build, build(ReshapeOp, x, shape=(*rows, 1, size)))
         value_keys = to_comparison_keys(build, build(ReshapeOp, values, shape=(*shape_of(values), 1)))
@@ -99,9 +106,28 @@ class SearchsortedOp(SortedSearch, Composite):
         return [cast_to(build, counts, i64)]
 
 
+def _search_by_loop(build: DlBuilder, x: SSAValue, values: SSAValue, precedes: type[LessOp | LessEqualOp]) -> SSAValue:
+    """Emit a binary search of all values at once by a while loop; each step halves the number of candidate positions.
+
+    The position of every value is between `low` and `low + count`.
+    """
+    keys, value_keys = (to_comparison_keys(build, v) for v in (x, values))
+    count = build.size(shape_of(x)[-1], tensor_type((), i64))
+    zero, one = (build.scalar(number, like=count) for number in (0, 1))
+    low = build(BroadcastToOp, zero, shape=shape_of(values))
+    body = Block(arg_types=[low.type, count.type])
+    inner, (inner_low, inner_count) = DlBuilder(body, build.location), body.args
+    next_count = inner(ShiftRightOp, inner_count, one)
+    end = inner(AddOp, inner_low, inner(SubOp, inner_count, next_count))
+    last_keys = inner(GatherElementsOp, keys, inner(SubOp, end, one), axis=len(shape_of(x)) - 1)
+    next_low = inner(SelectOp, inner(precedes, last_keys, value_keys), end, inner_low)
+    body.add_op(YieldOp([inner(GreaterOp, next_count, zero), next_low, next_count]))
+    return build.insert(WhileOp.of(build(GreaterOp, count, zero), [low, count], body)).results[0]
+
+
 @irdl_op_definition
 class BinarySearchOp(SortedSearch, GatherLike):
-    """`dl.searchsorted` by binary search, with unrolled steps.
+    """`dl.searchsorted` in rows of a static size by binary search, with unrolled steps.
 
     (C1) `x` and `values` have one element type, not bool; (C2) they have equal axes except the last.
     """
