@@ -15,4 +15,5 @@ gradients.py                  grad, value_and_grad
 jacobians.py                  jacfwd, jacrev, hessian, hvp
 custom_rules.py               custom_jvp, custom_vjp, checkpoint, stop_gradient
 batching.py                   vmap
+shard_maps.py                 shard_map
 """

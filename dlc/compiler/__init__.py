@@ -14,6 +14,8 @@ size_domains.py       the sizes for which one dynamic-shape program is valid
 segments.py           split programs at data-dependent sizes; segment_linker.py joins the lowered segments
 numerical_checks.py   verify every step numerically on given inputs; segment_checks.py with data-dependent sizes
 tuning.py             choose tile plans by measurement
+kernel_plans.py       write and read edited tile plans; replaced_kernels.py: kernels that were edited by hand
+sharding.py           partition programs over a mesh; sharding_report.py: report on it
 """
 
 from dlc.compiler.driver import compile, compile_recorded, compile_specialization, emit, specializer_for

@@ -1,8 +1,8 @@
 """Programs on many processes: meshes of ranks, shardings of arrays, and arrays whose shards belong to ranks.
 
 partition_spec.py      `dlc.P`, and trees of specs for arguments and results
-placements.py          placements of PyTorch's DTensor
-meshes.py              `dlc.make_mesh`
+placement.py           the shardings that `dlc.jit` takes; placements.py: placements of PyTorch's DTensor
+meshes.py              `dlc.make_mesh`; local_mesh.py: the meshes of the functions that are being traced
 distributed_array.py   `dlc.distribute` and `dlc.collect`
 annotations.py         `dlc.shard`
 sharded_model.py       the program of each rank as a model on global arrays

@@ -1,11 +1,11 @@
 """Tests of ops derived from samples: `python -m dlc.testing PACKAGE` tests a plug-in as dlc tests its own ops.
 
-sample.py                samples: an op, operands, and its results by an independent NumPy expression
+sample.py                samples: an op, operands, and its results by an independent NumPy expression; programs.py
 checks.py                all checks of samples
 op_checks.py             text, verifier, reference, type inference, decomposition; results on targets, dynamic shapes
 body_checks.py           scalar code and affine maps
 batching_checks.py       `dl.vmap`, compared with a loop over the batch
-derivative_checks.py     forward mode against finite differences, reverse mode against forward mode
+derivative_checks.py     forward mode against finite differences, reverse mode against forward mode; derivative_points.py
 random_programs.py       the op between random producers and consumers
 """
 

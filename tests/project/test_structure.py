@@ -102,6 +102,19 @@ def test_page_shows_the_tree() -> None:
     assert set(tree()) == {*folders, *inner, *(p.name for p in ROOT.glob("*.py"))}
 
 
+def test_packages_list_their_files() -> None:
+    """A package whose docstring has a table of its files names every file in it, and no other file."""
+    wrong: list[str] = []
+    for package in ROOT.rglob("__init__.py"):
+        text = ast.get_docstring(ast.parse(package.read_text())) or ""
+        rows = re.findall(r"^(\w+\.py) {2,}", text, re.MULTILINE)
+        names = {f.name for f in package.parent.glob("*.py")}
+        wrong += [f"{package}: no file {row}" for row in rows if row not in names]
+        missing = names - {*re.findall(r"\w+\.py", text), "__init__.py", "__main__.py"}
+        wrong += [f"{package}: list {name}" for name in missing if rows]
+    assert not wrong
+
+
 def test_page_allows_what_is_imported() -> None:
     """Every entry of the import table is needed."""
     imported: dict[str, set[str]] = {unit: set() for unit in ALLOWED}
