@@ -21,8 +21,8 @@ def has_not_converged(step: Any, factor: Any, end: Any) -> Any:
 
     For an integer parameter, the fraction ends at the step `end`; its derivative with respect to the parameter does not.
     """
-    is_behind_end = logical_and(greater_equal(step, end), less(step, end + _NUM_STEPS_AFTER_END))
-    return any(logical_or(greater(abs(factor - 1), _LAST_STEP_RATIO), is_behind_end))
+    is_past_end = logical_and(greater_equal(step, end), less(step, end + _NUM_STEPS_AFTER_END))
+    return any(logical_or(greater(abs(factor - 1), _LAST_STEP_RATIO), is_past_end))
 
 
 def nonzero(x: Any) -> Any:

@@ -195,8 +195,8 @@ def test_error_messages(folder: Path, models: dict[str, Model]) -> None:
     (folder / "none.dlc").write_bytes(b"")
     assert "not a model" in ran(folder, "run", models["layer"], "none", [])
     (folder / "short.dlc").write_bytes(data[:100])
-    told = ran(folder, "run", models["layer"], "short", [])
-    assert "short.dlc: " in str(told)
+    output = ran(folder, "run", models["layer"], "short", [])
+    assert "short.dlc: " in str(output)
 
 
 @needs_cc

@@ -169,8 +169,8 @@ def test_a_decoder_with_a_cache_of_any_length(there: Elsewhere, folder: Path) ->
 
 def test_a_processor_that_lacks_a_feature_and_one_of_another_kind(there: Elsewhere, folder: Path) -> None:
     layer(there.best).save(folder / "best.dlc")
-    told = ran(folder, "run", layer(), "best", [X, None], 1, there.poor)
-    assert "best.dlc: compiled for a processor with" in told and "which this one lacks" in told
+    output = ran(folder, "run", layer(), "best", [X, None], 1, there.poor)
+    assert "best.dlc: compiled for a processor with" in output and "which this one lacks" in output
     layer().save(folder / "here.dlc")
     assert f"machine 62 of ELF files, this is {there.machine}" in ran(
         folder, "run", layer(), "here", [X, None], 1, there.emulator

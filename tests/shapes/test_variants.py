@@ -240,9 +240,9 @@ def command(*arguments: object) -> Result:
 
 
 def test_the_command_line(reduced: Path, tmp_path: Path) -> None:
-    told = command("check", reduced)
-    assert told.exit_code == 0
-    assert "specialized at run time for the value of input 'axes', needed by node 'the_y' (ReduceSum)" in told.stdout
+    output = command("check", reduced)
+    assert output.exit_code == 0
+    assert "specialized at run time for the value of input 'axes', needed by node 'the_y' (ReduceSum)" in output.stdout
     (problem,) = json.loads(command("check", reduced, "--json").stdout)
     assert problem["inputs"] == ["axes"]
     assert "specialized at run time for the values of axes" in command("compile", reduced).stdout

@@ -321,12 +321,12 @@ def test_origins_of_a_location() -> None:
 
 
 def test_progress_is_reported() -> None:
-    told: list[ProgressEvent] = []
-    dlc.compile_model(MNIST, cache=False, progress=told.append)
-    passes = [doing for doing in told if doing.phase in ("dl", "fusion")]
-    assert [doing.done for doing in passes] == list(range(passes[0].total))
-    kernels = [doing for doing in told if doing.phase == "kernels" and doing.total]
-    assert kernels and all(doing.done < doing.total and doing.item for doing in kernels)
+    events: list[ProgressEvent] = []
+    dlc.compile_model(MNIST, cache=False, progress=events.append)
+    passes = [event for event in events if event.phase in ("dl", "fusion")]
+    assert [event.done for event in passes] == list(range(passes[0].total))
+    kernels = [event for event in events if event.phase == "kernels" and event.total]
+    assert kernels and all(event.done < event.total and event.item for event in kernels)
     assert str(ProgressEvent("kernels", "matmul_2", 2, 40)) == "kernels 3 of 40: matmul_2"
 
 

@@ -17,7 +17,7 @@ class HoistedConversions:
 
         %p = dl.pad %x, %0;  dl.cast %p    →    dl.pad (dl.cast %x), %0
 
-    Each element is converted once, by the kernel that computes it, for any number of users behind data-movement ops.
+    Each element is converted once, by the kernel that computes it, for any number of users, also after data-movement ops.
     """
 
     def __init__(self, to: Attribute) -> None:
