@@ -430,6 +430,8 @@ static int dlc__in_bounds(int64_t where, int64_t count, int64_t row, int64_t end
     return where >= (int64_t)sizeof(dlc__image) && where % 8 == 0 && count >= 0 && where <= end && count <= (end - where) / row;
 }
 
+/* Returns whether a number is an element type; 0: one without a number of ONNX. */
+static int dlc__is_dtype(int64_t dtype) { return dtype >= 0 && dtype <= DLC_INT2; }
 static int dlc__is_text(const dlc__image *image, int64_t where) { return where >= 0 && where < image->code - image->text; }
 static int dlc__is_code(const dlc__image *image, int64_t where)
 {
@@ -508,8 +510,8 @@ static int dlc__check_mesh(const dlc__image *image)
     const dlc__collective *c = (const dlc__collective *)dlc__at(image, image->collectives);
     for (int64_t i = 0; i < image->collective_count; i++, c++) {
         int64_t count = 1;
-        if (c->kind < 0 || c->kind > DLC__PROGRESS || c->combine < DLC_SUM || c->combine > DLC_MIN || c->bytes < 0
-            || c->result_bytes < 0 || !dlc__is_text(image, c->label) || c->first < 0 || c->axis_count < 0 || c->pair_count < 0
+        if (c->kind < 0 || c->kind > DLC__PROGRESS || c->combine < DLC_SUM || c->combine > DLC_MIN
+            || !dlc__is_dtype(c->dtype) || c->bytes < 0 || c->result_bytes < 0 || !dlc__is_text(image, c->label) || c->first < 0 || c->axis_count < 0 || c->pair_count < 0
             || c->first > n || c->axis_count > n - c->first || c->pair_count > (n - c->first - c->axis_count) / 2) return 0;
         for (int64_t k = 0; k < c->axis_count; k++) {
             int64_t axis = numbers[c->first + k];
@@ -581,7 +583,7 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
             || arrays[i].bytes > last - arrays[i].distance) return 0;
     for (int64_t i = 0; i < tensors; i++) {
         const dlc__tensor *t = dlc__tensors(image) + i;
-        if (!dlc__is_text(image, t->name) || t->element_bytes < 1 || t->element_bytes > 64) return 0;
+        if (!dlc__is_text(image, t->name) || !dlc__is_dtype(t->dtype) || t->element_bytes < 1 || t->element_bytes > 64) return 0;
         if (t->dims < 0 || t->rank < 0 || t->rank > image->dim_count || t->dims > image->dim_count - t->rank) return 0;
         if (t->over < DLC__IN_CALL_MEMORY || t->over >= image->inputs || (t->over == DLC__IN_CALL_MEMORY && i < image->inputs)) return 0;
         int has_default_array = !t->otherwise;

@@ -128,6 +128,27 @@ static int flip(char **argv)
     return dlc_open_memory(memory, bytes, &options, &model);
 }
 
+/* Collectives of a rank that never communicates. */
+static int combine_nothing(void *user, const dlc_group *group, const void *x, void *y, int64_t count, int32_t dtype, int32_t combine)
+{
+    (void)user, (void)group, (void)x, (void)y, (void)count, (void)dtype, (void)combine;
+    return 1;
+}
+
+static int move_nothing(void *user, const dlc_group *group, const void *x, void *y, int64_t bytes)
+{
+    (void)user, (void)group, (void)x, (void)y, (void)bytes;
+    return 1;
+}
+
+static int permute_nothing(void *user, const dlc_group *group, const void *x, void *y, int64_t bytes, int32_t target, int32_t source)
+{
+    (void)user, (void)group, (void)x, (void)y, (void)bytes, (void)target, (void)source;
+    return 1;
+}
+
+static const dlc_collectives unconnected = {3, 4, NULL, combine_nothing, combine_nothing, move_nothing, move_nothing, permute_nothing};
+
 /* mutate MODEL COUNT SEED: opens programs, or lists of them, with modified fields and tables and valid checksums. */
 static int mutate(char **argv)
 {
@@ -165,7 +186,7 @@ static int mutate(char **argv)
         image->version = DLC__VERSION, *sum = 0;
         *sum = dlc__crc32(0, (const unsigned char *)image, (size_t)*own);
         options.threads = 1, options.allocate = counted, options.release = released;
-        options.selectors = selectors, options.selector_count = 3;
+        options.selectors = selectors, options.selector_count = 3, options.collectives = &unconnected;
         if (dlc_open_memory(copy, bytes, &options, &model)) continue;
         opened++;
         if (!dlc_context_create(model, sizes, &context)) {

@@ -28,6 +28,7 @@ from dlc.runtime.models.io_conversion import ConvertedModel
 from dlc.runtime.models.model import Model
 from dlc.runtime.saving.container import PREFIX, VERSION, Container
 from dlc.value_types import IOSignature
+from tests.deploy.mesh_model import on_mesh
 from tests.deploy.models import W, X, by_shape, failing, layer, loops, multiplied, printing, served, several, sizes_of, update
 from tests.shapes import test_data_dependent_sizes as counts
 from tests.targets import SHORT
@@ -48,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def models(folder: Path) -> dict[str, Model]:
     made = {"layer": layer(), "loops": loops(), "update": update(), "failing": failing(), "printing": printing()}
-    made |= {"multiplied": multiplied(), "by_shape": by_shape()}
+    made |= {"multiplied": multiplied(), "by_shape": by_shape(), "on_mesh": on_mesh()}
     for name, model in made.items():
         model.save(folder / f"{name}.dlc")
     return made
@@ -270,6 +271,17 @@ def test_routes_between_ranks_are_checked(folder: Path, models: dict[str, Model]
 
 
 @needs_cc
+@pytest.mark.parametrize(("name", "is_collective"), [("layer", False), ("on_mesh", True)])
+def test_unknown_dtypes(
+    folder: Path, models: dict[str, Model], monkeypatch: pytest.MonkeyPatch, name: str, is_collective: bool
+) -> None:
+    """The dtype of a tensor, or of a collective, whose operands have no names."""
+    monkeypatch.setattr(program_image, "_element", lambda info: (27 if is_collective == (not info.name) else 1, 4))
+    models[name].save(folder / "dtypes.dlc")
+    assert "damaged: copy or compile" in ran(folder, "run", models["layer"], "dtypes", [])
+
+
+@needs_cc
 def test_every_corrupted_byte_is_detected(folder: Path, models: dict[str, Model]) -> None:
     path = folder / "layer.dlc"
     container = Container.read(path)
@@ -284,7 +296,7 @@ def test_every_corrupted_byte_is_detected(folder: Path, models: dict[str, Model]
 
 
 @needs_cc
-@pytest.mark.parametrize("name", ["layer", "loops", "failing", "multiplied"])
+@pytest.mark.parametrize("name", ["layer", "loops", "failing", "multiplied", "on_mesh"])
 def test_inconsistent_programs_are_refused(folder: Path, models: dict[str, Model], name: str) -> None:
     """A program with a valid checksum but wrong contents is refused, or accesses only its own memory."""
     command = [folder / "harness", "mutate", folder / f"{name}.dlc", "3000", "7"]

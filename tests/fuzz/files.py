@@ -35,6 +35,7 @@ from dlc.runtime.opencl.build import Builder
 from dlc.runtime.opencl.devices import all_devices
 from dlc.shapes.dims import Dim
 from dlc.testing.sample import values
+from tests.deploy.mesh_model import on_mesh
 from tests.frontend.tflite.recorded_models import recorded
 from tests.fuzz import mutations
 from tests.fuzz.bounded_value import difference
@@ -128,6 +129,10 @@ def _run_artifact(path: Path) -> str:
         # Read it without building its kernels, which takes the driver seconds.
         artifact = program_in(path, Builder(all_devices()[0], Cache(None), 1))
         assert isinstance(artifact, DeviceArtifact) and artifact.specializer.representative().launches
+        return "loaded"
+    if b'"placement":[' in data:
+        # Read it without starting a job of its ranks.
+        assert program_in(path).host.placement is not None
         return "loaded"
     model = dlc.load(path, num_threads=1)
     if mutations.header_of(data)["model"] not in [mutations.header_of(a)["model"] for a in artifacts()]:
@@ -242,6 +247,7 @@ _ARTIFACTS: list[Callable[[], bytes | None]] = [
     _opencl_artifact,
     lambda: _save(compile(positive(4), "cpu", OPTIONS)),
     lambda: _save(some_sizes()),
+    lambda: _save(on_mesh()),
 ]
 
 
