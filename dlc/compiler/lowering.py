@@ -23,6 +23,7 @@ from dlc.passes.base import Stage
 from dlc.passes.dl.programs.loop_invariant_code_motion import LoopInvariantCodeMotionPass
 from dlc.passes.dl.programs.selection_counts import decompose_selections
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
+from dlc.passes.fusion.reuse_donated import ReuseDonatedPass
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.evaluate_weight_expressions import evaluate_weight_expressions
 from dlc.pipelines import HOST, KERNEL_STAGES, custom_stages, host_stage, parse, remaining_stages
@@ -121,8 +122,9 @@ class Lowering:
 
         self.module = link_segments(segments, self._compilation.options, lower_segment)
         self._create_module, self._applied_steps = self.module.clone().clone, []
-        # Hoist weight expressions out of loop bodies, and deduplicate the kernels of all segments.
-        final_stage = replace(stages[-1], passes=(LoopInvariantCodeMotionPass(), DedupeKernelsPass()))
+        # Hoist weight expressions out of loop bodies, order the writes to donated arguments after reads in other segments, and
+        # deduplicate the kernels of all segments.
+        final_stage = replace(stages[-1], passes=(LoopInvariantCodeMotionPass(), ReuseDonatedPass(), DedupeKernelsPass()))
         self.plan = (final_stage, *(stage for stage in self.plan if stage not in stages))
         self._manager = self._make_manager(final_stage.name, "segments")
         self.run((final_stage,))

@@ -18,7 +18,7 @@ from dlc.compiler.segments import HostControlFlow, Segment, Segments
 from dlc.dialects.dl.programs.control import FailOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp
 from dlc.dialects.entry import entry_of
-from dlc.ir import Block, ModuleOp, Operation, SSAValue, StringAttr, SymbolRefAttr, func
+from dlc.ir import Block, ModuleOp, Operation, SSAValue, StringAttr, SymbolRefAttr, erase_op, func
 from dlc.options import Options
 from dlc.passes.fusion.dedupe_kernels import strip_numeric_suffix
 
@@ -85,6 +85,7 @@ class _SegmentLinker:
         for op in list(main.body.block.ops):
             if isinstance(op, func.ReturnOp):
                 self.values |= zip(segment.outputs, op.operands, strict=True)
+                erase_op(op)
                 continue
             for inner in op.walk():
                 if isinstance(inner, DispatchOp):

@@ -188,3 +188,24 @@ def test_a_thousand_training_steps_hold_memory_constant(donated: tuple[str, ...]
         params, state = step(params, state, x)
     # Leaking one array in each step would take 64 MB.
     assert resident() - before < 4 << 20
+
+
+SELECTIONS: dict[str, Callable[[Any], Any]] = {
+    "read after the size is known": lambda p: (p * 2, dnp.sum(p[p > 0]), dnp.sum(p, axis=0)),
+    "computed from the size": lambda p: (dnp.tanh(p) + dnp.sum(p[p > 0]), dnp.sum(p, axis=0)),
+    "selected itself": lambda p: (p * 2, (p * 2)[p * 2 > 1], dnp.sum(p, axis=0)),
+    "rows": lambda p: (p.at[1].set(9), dnp.sum(p[p > 0])),
+}
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_data_dependent_sizes(name: str) -> None:
+    """The first call begins again when its size is known: only then may it overwrite the argument."""
+    function, p = SELECTIONS[name], normal(6, 5)
+    expected, donating = dlc.jit(function)(p), dlc.jit(function, donate_argnames="p")
+    for _ in range(2):
+        memory = p.copy()
+        results = donating(memory)
+        assert address_of(np.asarray(results[0])) == address_of(memory)
+        for result, value in zip(results, expected, strict=True):
+            np.testing.assert_array_equal(result, value)

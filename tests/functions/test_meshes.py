@@ -103,6 +103,19 @@ def test_a_donated_shard_is_a_copy() -> None:
     np.testing.assert_array_equal(x, original)
 
 
+def test_a_donated_shard_is_read_before_a_collective() -> None:
+    """The sum is computed in another segment than the result that overwrites the shard."""
+    x, mesh = values(F32, 4, 2), dlc.make_mesh({"data": 2})
+
+    @dlc.jit(mesh=mesh, donate_argnames="x", in_shardings=(P("data"),), out_shardings=(P("data"), P()))
+    def step(x: Any) -> Any:
+        return dnp.tanh(x) * 2, dnp.sum(x, axis=0)
+
+    for doubled, total in run_ranks(mesh, lambda rank: dlc.collect(step(x.copy()))):
+        np.testing.assert_allclose(doubled, np.tanh(x) * 2, rtol=1e-6)
+        np.testing.assert_allclose(total, x.sum(0), rtol=1e-6)
+
+
 def test_shards_of_another_mesh_with_the_same_names() -> None:
     """The ranks of an axis depend on the order of axes."""
     mesh, other = dlc.make_mesh({"data": 2, "model": 2}), dlc.make_mesh({"model": 2, "data": 2})

@@ -113,7 +113,7 @@ def erase_unused(ops: Iterable[Operation]) -> None:
         op = pending.pop()
         if not _ERASABLE[op.__class__] or op.parent is None or not op.results:
             continue
-        if not any([r.first_use for r in op.results]) and not has_effect(op) and (op in given or not _defines_sizes(op)):
+        if not any([r.first_use for r in op.results]) and not has_effect(op) and (op in given or not defines_sizes(op)):
             read_values = dict.fromkeys([v for inner in op.walk() for v in inner.operands] if op.regions else op.operands)
             erase_op(op)
             pending += [owner for v in read_values if isinstance(owner := v.owner, Operation)]
@@ -121,10 +121,11 @@ def erase_unused(ops: Iterable[Operation]) -> None:
 
 def erase_dead_ops(block: Block) -> None:
     """Erase the ops of a block that have no users, as `erase_unused`; those that define data-dependent sizes stay."""
-    erase_unused([op for op in block.ops if not _defines_sizes(op)])
+    erase_unused([op for op in block.ops if not defines_sizes(op)])
 
 
-def _defines_sizes(op: Operation) -> bool:
+def defines_sizes(op: Operation) -> bool:
+    """Return whether results of an op have data-dependent sizes."""
     return isinstance(op, DataDependent) and not is_static(op.data_dependent_sizes)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from dlc.dialects.dl.base import attribute, ints, shape_of
+from dlc.dialects.dl.data_dependent.selection import BindSizeOp
 from dlc.dialects.dl.interfaces import Elementwise, ScatterLike
 from dlc.dialects.dl.movement.shaping import SliceOp
 from dlc.dialects.dl.programs.program import DONOR, OUTPUT_ALIASES, DispatchOp, KernelOp
@@ -22,7 +23,7 @@ from dlc.ir import (
     SymbolRefAttr,
     func,
 )
-from dlc.passes.dl.rewriting import users
+from dlc.passes.dl.rewriting import defines_sizes, users
 from dlc.passes.fusion.kernel_table import KernelTable
 from dlc.passes.views import ALIASING_OPS, source_of
 
@@ -41,7 +42,8 @@ class ReuseDonatedPass(ModulePass):
     The kernel that computes the result may read the argument itself if each element of the result depends only on the
     element at the same index. A kernel that replaces rows of the argument (`dl.scatter_rows`) writes only these rows:
     `output_aliases` of the dispatch and the kernel gives, for each result, the argument whose buffer it reuses, or -1.
-    Otherwise, or if the order is impossible, the result is computed in another buffer and copied at the end.
+    Otherwise, or if the order is impossible, the result is computed in another buffer and copied at the end. An op that
+    computes a data-dependent size counts as a reader of all arguments, since the call may begin again with a larger arena.
     Run it before `dedupe-kernels`, which merges the copies of kernels that some dispatches share. Raises UnsupportedError if
     a donated argument is returned unchanged as another result.
     """
@@ -67,6 +69,8 @@ class _DonationRewriter:
         self.block = main.body.block
         self.returned = cast(func.ReturnOp, main.body.block.last_op)
         self.donated_by_result = donated_by_result
+        # The ops after which a call with a larger arena begins again, and reads the arguments again.
+        self.restarts = [op for op in self.block.ops if any(map(_computes_size, op.walk()))]
         # The position of each op; empty after ops have been moved.
         self.position: dict[Operation, int] = {}
 
@@ -97,7 +101,8 @@ class _DonationRewriter:
         for op in list(self.block.ops)[position[writer] + 1 : position[last] + 1]:
             if any(inner_operand.owner in moved for inner in op.walk() for inner_operand in inner.operands):
                 moved[op] = None
-        if last in moved:
+        # Ops may use a data-dependent size without reading the result of the op that computes it.
+        if last in moved or not moved.keys().isdisjoint(self.restarts):
             return
         anchor = last
         for op in moved:
@@ -134,13 +139,18 @@ class _DonationRewriter:
         return value.owner if isinstance(value.owner, DispatchOp) and value.owner.parent is self.block else None
 
     def readers(self, argument: BlockArgument) -> list[Operation]:
-        """Return the ops that read an argument before the function returns."""
-        return [op for op in readers(argument) if op is not self.returned]
+        """Return the ops that read an argument before the function returns, and those that may restart the call."""
+        return [op for op in (*readers(argument), *self.restarts) if op is not self.returned]
 
     def copy_result(self, value: SSAValue) -> SSAValue:
         """Insert a copy of a value at the end of the function."""
         self.position.clear()
         return self.kernels.insert(_COPY_KERNEL_NAME, value, lambda build, x: x, self.returned)
+
+
+def _computes_size(op: Operation) -> bool:
+    """Return whether an op computes a data-dependent size."""
+    return isinstance(op, BindSizeOp) or defines_sizes(op)
 
 
 def readers(value: SSAValue) -> list[Operation]:
