@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, cast
 
-from dlc.dialects.dl.distributed.sharding import PartialSpec
+from dlc.dialects.dl.distributed.sharding import PartialSpec, format_spec
 from dlc.errors import DTypeError
 from dlc.frontend.pytree import Tree, flatten
 
@@ -42,12 +42,7 @@ class P:
         return hash(self.axes)
 
     def __repr__(self) -> str:
-        def text(axes: tuple[str, ...] | None) -> str:
-            if axes is None:
-                return "P.UNCONSTRAINED"
-            return "None" if not axes else repr(axes[0]) if len(axes) == 1 else repr(axes)
-
-        return f"P({', '.join(map(text, self.axes))})"
+        return f"P{format_spec(self.axes)}"
 
 
 def _entry(entry: object) -> tuple[str, ...] | None:

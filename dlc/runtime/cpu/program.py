@@ -110,6 +110,7 @@ class NativeProgram:
         self.runtime = runtime
         self._execute = runtime.execute
         self._free_contexts: list[Context] = []
+        self._starts_collectives = any("request" in call.settings for call in self._bytecode.collectives)
         self._unfinished_calls: list[object] = []
         # Tables of native calls, which contexts refer to by their addresses.
         self._native_call_tables: WeakKeyDictionary[Transport, NDArray[np.int64]] = WeakKeyDictionary()
@@ -244,7 +245,7 @@ class NativeProgram:
             arrays = _prepare_donated(arrays, donors.values())
         pool = self.runtime.pool(self.num_threads, self.cpus)
         context = self.acquire_context(self._static_shapes or [a.shape for a in arrays])
-        has_pending_collectives = bool(self._bytecode.collectives)
+        has_pending_collectives = self._starts_collectives
         try:
             self.bind_collectives(context)
             outputs: list[NDArray[Any]] = [result.empty() for result in context.results]
