@@ -99,28 +99,43 @@ def _parse(texts: TextQueue, fields: Mapping[str, Any], is_chat: bool) -> _TextR
     """Parse the fields of a request. Raises ArgumentError for an unknown or invalid one."""
     for name, value in fields.items():
         if name not in (*_FIXED_PARAMETERS, *_SAMPLING_PARAMETERS, *_OTHER_PARAMETERS) or (
-            name in _FIXED_PARAMETERS and value not in (None, _FIXED_PARAMETERS[name])
+            name in _FIXED_PARAMETERS and not _is_fixed_value(name, value)
         ):
             raise ArgumentError(f"{name} = {value!r:.60} is not supported")
     stop: Any = fields.get("stop") or []
     stops = cast("list[Any]", [stop] if isinstance(stop, str) else stop if isinstance(stop, list) else [None])
     if not all(isinstance(s, str) and s for s in stops):
         raise ArgumentError(f"stop = {stop!r:.60}; expected a nonempty string or a list of them")
-    if (stream := fields.get("stream")) not in (None, False, True):
-        raise ArgumentError(f"stream = {stream!r:.60}; expected a boolean")
-    limits = [fields[name] for name in ("max_completion_tokens", "max_tokens") if fields.get(name) is not None]
-    max_tokens = limits[0] if limits else _DEFAULT_MAX_TOKENS
-    require_integer("max_tokens", max_tokens, 1)
+    stream = _boolean("stream", fields.get("stream"))
+    limits = {name: fields[name] for name in ("max_completion_tokens", "max_tokens") if fields.get(name) is not None}
+    for name, limit in limits.items():
+        require_integer(name, limit, 1)
+    max_tokens = next(iter(limits.values()), _DEFAULT_MAX_TOKENS)
     prompt = prompt_ids(texts.model, _messages(fields.get("messages")) if is_chat else _prompt(fields.get("prompt")))
     if len(prompt) >= texts.model.context:
         raise ArgumentError(f"the prompt has {len(prompt)} tokens; expected fewer than {texts.model.context} (--context)")
     # The defaults of the API: sampling with a new seed.
     settings = {"temperature": 1.0, "seed": secrets.randbelow(1 << 31)}
     settings |= {name: fields[name] for name in _SAMPLING_PARAMETERS if fields.get(name) is not None}
-    options: Any = fields.get("stream_options")
-    includes_usage = isinstance(options, dict) and bool(cast("dict[str, Any]", options).get("include_usage"))
+    options: Any = {} if fields.get("stream_options") is None else fields["stream_options"]
+    if not isinstance(options, dict):
+        raise ArgumentError(f"stream_options = {options!r:.60}; expected an object")
+    includes_usage = _boolean("include_usage", cast("dict[str, Any]", options).get("include_usage"))
     sampling = Sampling(**cast("dict[str, Any]", settings))
-    return _TextRequest(prompt, max_tokens, sampling, stops, is_chat, bool(stream), includes_usage)
+    return _TextRequest(prompt, max_tokens, sampling, stops, is_chat, stream, includes_usage)
+
+
+def _is_fixed_value(name: str, value: object) -> bool:
+    """Return whether a value is None or the only one that a parameter supports; a boolean is not a number."""
+    fixed = _FIXED_PARAMETERS[name]
+    return value is None or (value == fixed and isinstance(value, bool) == isinstance(fixed, bool))
+
+
+def _boolean(name: str, value: object) -> bool:
+    """Return a boolean field; one that is null or missing is False."""
+    if not isinstance(value, bool | None):
+        raise ArgumentError(f"{name} = {value!r:.60}; expected a boolean")
+    return bool(value)
 
 
 def _prompt(prompt: object) -> str | list[int]:
