@@ -11,7 +11,7 @@ import pytest
 import dlc
 import dlc.numpy as dnp
 from dlc import P, lax
-from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.errors import DlcError, DTypeError, ShapeError, UnsupportedError
 from dlc.runtime.collectives.threads import run_ranks
 from dlc.testing.sample import F32, values
 
@@ -245,3 +245,23 @@ def test_errors() -> None:
     for call, error, message in cases:
         with pytest.raises(error, match=message):
             call()
+
+
+def test_data_dependent_sizes() -> None:
+    """A rank whose memory does not suffice repeats the call, with its collectives: all ranks must do so."""
+    x = values(F32, 4, 3)
+
+    def shards(selected: Callable[[Any], Any]) -> Any:
+        def total(x: Any) -> Any:
+            selection = selected(x)
+            return lax.psum(dnp.sum(selection[selection > 0]), "data")
+
+        return dlc.shard_map(total, in_specs=P("data"), out_specs=P())
+
+    expected = (2 * x[:2] + 2 * x[2:])[x[:2] + x[2:] > 0].sum()
+    got = run(shards(lambda x: lax.psum(x, "data")), x, mesh=dlc.make_mesh({"data": 2}))
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+    with pytest.raises(
+        UnsupportedError, match=r"test_shard_map.py:\d+: dl.nonzero: the size of its result varies along 'data'"
+    ):
+        run(shards(lambda x: x), x, mesh=dlc.make_mesh({"data": 2}))

@@ -18,9 +18,9 @@ from dlc.dialects.dl.distributed.sharding import PartialSpec, format_spec, spec_
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.dl.programs.program import YieldOp
 from dlc.dialects.location_text import location_prefix, location_text
-from dlc.errors import ShapeError
+from dlc.errors import ShapeError, UnsupportedError
 from dlc.ir import Block, Operation, SSAValue
-from dlc.passes.dl.rewriting import splat
+from dlc.passes.dl.rewriting import defines_sizes, splat
 from dlc.passes.sharding.factors import Axes, factors_of
 from dlc.passes.sharding.varying_axes import VaryingAxes
 from dlc.runtime.collectives.mesh import Mesh
@@ -113,9 +113,22 @@ class Shardings:
             elif isinstance(op, Control):
                 self._collect_control(op)
             elif isinstance(op, DlOp):
+                self._require_equal_sizes(op)
                 factors = factors_of(op)
                 values, axes = (*op.operands, *op.results), (*factors.operands, *factors.results)
                 self._add(values, axes, factors.keeps_axes, op)
+
+    def _require_equal_sizes(self, op: DlOp) -> None:
+        """Raise UnsupportedError for a result whose size may differ between ranks.
+
+        A call begins again when a size exceeds its memory: then some ranks would repeat collectives, and others would not.
+        """
+        if defines_sizes(op) and (axes := self.varying.joined(op.operands)):
+            raise UnsupportedError(
+                f"{location_prefix(op.location)}{op.name}: the size of its result varies along "
+                f"{', '.join(map(repr, sorted(axes)))}; "
+                "all ranks need equal sizes: use a mask, as dlc.numpy.where, or gather the operand by dlc.lax.all_gather"
+            )
 
     def _collect_boundary(self, op: ShardMapBoundary) -> None:
         """Annotate the result of a shard_map, and require that its specs describe the shards."""
