@@ -31,7 +31,7 @@ from dlc.passes.linalg.linalg_builder import emit_index_expression, shape
 from dlc.passes.linalg.source_reads import standalone_dims
 from dlc.passes.structured import INDEX_ARITHMETIC_OPS, ConstantPool, OpBuilder
 from dlc.passes.types import map_attribute, segments
-from dlc.shapes.dims import Size
+from dlc.shapes.dims import Dim, Size
 
 _TENSOR_OPS = (
     linalg.GenericOp,
@@ -54,8 +54,9 @@ class FuseGenericsPass(KernelPass):
         %r = linalg.generic ins(%x, %y) { addf; maximumf }
 
     A producer is inlined only if each of its elements is still computed once: every iterator of the consumer must be one of
-    the producer's. So a producer is not inlined into a contraction, a window, or a consumer that broadcasts it. The exception
-    is an integer function of the indices alone, which is recomputed in every elementwise consumer because that is cheap.
+    the producer's. So a producer is not inlined into a contraction, a window, or a consumer that broadcasts it. Two kinds of
+    producers are recomputed in several consumers: an integer function of the indices alone, and plain arithmetic on rows of
+    symbolic size that the kernel reduces, because a kernel has no local buffer for such a row.
     Contractions and reductions are never inlined: tiling fuses them with their consumers. Erases ops on tensors whose results
     are unused.
     """
@@ -64,6 +65,7 @@ class FuseGenericsPass(KernelPass):
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
         constants = ConstantPool(kernel)
+        reduced_sizes = _symbolic_reduced_sizes(kernel.body.block)
         for op in reversed(list(kernel.body.block.ops)):
             if op.parent is None:
                 continue
@@ -71,15 +73,25 @@ class FuseGenericsPass(KernelPass):
                 erase_op(op, is_unused=False)
             elif isinstance(op, linalg.GenericOp):
                 consumer = op
-                while (producer := _fusible_producer(consumer)) is not None:
+                while (producer := _fusible_producer(consumer, reduced_sizes)) is not None:
                     consumer = _inline(producer, consumer, constants)
 
 
-def _fusible_producer(consumer: linalg.GenericOp) -> linalg.GenericOp | None:
-    """Return the producer of an input that can be inlined.
+def _symbolic_reduced_sizes(block: Block) -> set[Size]:
+    """Return the symbolic extents of reductions."""
+    sizes = set[Size]()
+    for op in block.ops:
+        if isinstance(op, linalg.GenericOp):
+            sizes |= {size for d, size in _extents(op).items() if op.iterator_types.data[d] != _PARALLEL}
+    return {size for size in sizes if isinstance(size, Dim)}
 
-    A function of the indices alone that has other consumers is cloned for this one.
+
+def _fusible_producer(consumer: linalg.GenericOp, reduced_sizes: set[Size]) -> linalg.GenericOp | None:
+    """Return the producer of an input that can be inlined; a clone for this consumer if it is recomputed in others.
+
+    The last producer is recomputed first: its inputs are then inlined once, for it and for the consumer.
     """
+    recomputed_producers: dict[linalg.GenericOp, AffineMap] = {}
     maps = [m.data for m in consumer.indexing_maps]
     for value, map_ in zip(consumer.inputs, maps, strict=False):
         producer = value.owner
@@ -89,13 +101,23 @@ def _fusible_producer(consumer: linalg.GenericOp) -> linalg.GenericOp | None:
             continue
         if _depends_only_on_indices(producer) and _is_elementwise(consumer):
             return _clone_for_consumer(producer, consumer, map_)
-        if (
-            all(use.operation is consumer and use.index < len(consumer.inputs) for use in value.uses)
-            and all(m == map_ for v, m in zip(consumer.inputs, maps, strict=False) if v is value)
-            and _visits_once(map_, _extents(consumer))
-        ):
+        reads_once = _visits_once(map_, _extents(consumer))
+        if not reads_once or any(m != map_ for v, m in zip(consumer.inputs, maps, strict=False) if v is value):
+            continue
+        if all(use.operation is consumer and use.index < len(consumer.inputs) for use in value.uses):
             return producer
-    return None
+        if _is_local_arithmetic(producer) and not reduced_sizes.isdisjoint(shape(value)):
+            recomputed_producers[producer] = map_
+    if not recomputed_producers:
+        return None
+    last = max(recomputed_producers, key=_block_of(consumer).get_operation_index)
+    return _clone_for_consumer(last, consumer, recomputed_producers[last])
+
+
+def _is_local_arithmetic(op: linalg.GenericOp) -> bool:
+    """Return whether an elementwise op with a local result consists of arithmetic without mathematical functions."""
+    *body, _ = op.body.block.ops
+    return isinstance(op.outputs[0].owner, tensor.EmptyOp) and all(o.name.startswith("arith.") for o in body)
 
 
 def _depends_only_on_indices(op: Operation | Block) -> bool:
