@@ -37,7 +37,7 @@ from dlc.shapes.dims import Dim
 from dlc.testing.sample import values
 from tests.deploy.mesh_model import on_mesh
 from tests.frontend.tflite.recorded_models import recorded
-from tests.fuzz import mutations
+from tests.fuzz import checkpoints, mutations
 from tests.fuzz.bounded_value import difference
 from tests.fuzz.program_bounds import expected_results
 from tests.fuzz.supervise import run_supervised
@@ -115,6 +115,8 @@ def read(path: Path, target: str) -> str:
     """Load a file as a user would, run it if it is small, and return the outcome."""
     if path.suffix == ".dlc":
         return _run_artifact(path)
+    if path.suffix == ".gguf" or path.is_dir():
+        return checkpoints.read(path)
     program = load_program(path)
     if path.suffix == ".mlir" and not STAGES[path.stem]:
         if _is_small(program):
@@ -181,7 +183,7 @@ def _run(program: Program, target: str) -> str:
 
 def prepare(family: str) -> None:
     """Create the original files of a family, once, before children are forked."""
-    {"nodes": cases, "onnx": models, "external": models, "dump": dumps, "artifact": artifacts, "tflite": recorded}[family]()
+    _ORIGINALS[family]()
 
 
 @cache
@@ -313,4 +315,23 @@ def _tflite(folder: Path, rng: random.Random) -> Path:
     return path
 
 
-FAMILIES = {"nodes": _node, "onnx": _onnx, "external": _external, "dump": _dump, "artifact": _artifact, "tflite": _tflite}
+FAMILIES: dict[str, Callable[[Path, random.Random], Path]] = {
+    "nodes": _node,
+    "onnx": _onnx,
+    "external": _external,
+    "dump": _dump,
+    "artifact": _artifact,
+    "tflite": _tflite,
+    "gguf": checkpoints.mutated_gguf,
+    "folder": checkpoints.mutated_folder,
+}
+_ORIGINALS: dict[str, Callable[[], object]] = {
+    "nodes": cases,
+    "onnx": models,
+    "external": models,
+    "dump": dumps,
+    "artifact": artifacts,
+    "tflite": recorded,
+    "gguf": checkpoints.gguf_file,
+    "folder": checkpoints.recorded_models,
+}

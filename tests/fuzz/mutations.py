@@ -211,11 +211,11 @@ def mutate_header(data: bytes, rng: random.Random) -> bytes:
     if rng.random() < 0.05:
         return replace_header(data, mutate_bytes(json.dumps(header).encode(), rng))
     for _ in range(rng.choice([1, 1, 2])):
-        _change_json(header, rng)
+        mutate_json(header, rng)
     return replace_header(data, header)
 
 
-def _change_json(value: Any, rng: random.Random) -> None:
+def mutate_json(value: Any, rng: random.Random) -> None:
     """Change one entry of a nested value, at any depth with equal probability."""
     locations: list[tuple[Any, Any]] = []
 

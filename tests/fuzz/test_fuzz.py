@@ -174,7 +174,7 @@ def draws(seed: int, op: str) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("family", ["onnx", "external", "dump", "tflite"])
+@pytest.mark.parametrize("family", ["onnx", "external", "dump", "tflite", "gguf", "folder"])
 def test_files(family: str) -> None:
     trials = files.trials(0, {"dump": 12, "tflite": 15}.get(family, 25), [family])
     assert assert_no_failures(files.fuzz(trials, 1)).total() == len(trials)

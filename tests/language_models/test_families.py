@@ -58,6 +58,13 @@ def test_logits_and_greedy_tokens(name: str, tmp_path: Path) -> None:
         ({"num_hidden_layers": 1 << 40}, ModelError, "num_hidden_layers"),
         ({"num_hidden_layers": 1}, UnsupportedError, "model.layers.1"),
         ({"rope_parameters": {"rope_type": "spiral", "rope_theta": 1e4}}, UnsupportedError, "spiral"),
+        ({"rope_parameters": [1]}, ModelError, r"rope_parameters = \[1\]; expected an object"),
+        ({"rope_parameters": {"full_attention": 3}}, ModelError, "full_attention = 3; expected an object"),
+        (
+            {"rope_parameters": {"full_attention": {}, "sliding_attention": True}},
+            ModelError,
+            "sliding_attention = True; expected an object",
+        ),
         ({"hidden_act": "sine"}, UnsupportedError, "hidden_act = 'sine'"),
         ({"hidden_act": {}}, UnsupportedError, "hidden_act = {}"),
         ({"mlp_only_layers": 3}, ModelError, "mlp_only_layers = 3"),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from dlc.errors import UnsupportedError
+from dlc.errors import ModelError, UnsupportedError
 
 _OPTION_NAMES: Mapping[str, Mapping[str, str]] = {
     "gpt2": {
@@ -86,18 +86,18 @@ def is_transposed(model_type: str, name: str) -> bool:
 def canonical_options(model_type: str, options: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Return the options under the names of Llama, those of rotary embeddings as rope_theta and rope_scaling.
 
-    Newer files have `rope_parameters`, for some models one set per kind of layer.
+    Newer files have `rope_parameters`, for some models one set per kind of layer. Raises ModelError if one is not an object.
     """
     names = _OPTION_NAMES.get(model_type, {})
     known = {names.get(name, name): value for name, value in options.items()}
     if model_type == "mixtral":
         known |= {"moe_intermediate_size": known.get("intermediate_size"), "norm_topk_prob": True}
     parameters = known.pop("rope_parameters", None)
-    if not isinstance(parameters, dict):
+    if parameters is None:
         return known
-    parameters = cast("dict[str, Any]", parameters)
-    if "full_attention" in parameters:
-        local = cast("dict[str, Any]", parameters.get("sliding_attention") or {})
+    scaling = _copied_object(parameters, "rope_parameters", source)
+    if "full_attention" in scaling:
+        local = _copied_object(scaling.get("sliding_attention", {}), "rope_parameters of sliding_attention", source)
         if local.get("rope_type", "default") != "default":
             problem = (
                 f"{source}: rope_parameters of sliding_attention have rope_type {local['rope_type']!r}; expected 'default'"
@@ -105,11 +105,16 @@ def canonical_options(model_type: str, options: Mapping[str, Any], source: str) 
             raise UnsupportedError(problem)
         if model_type != "gemma2":
             known.setdefault("rope_local_base_freq", local.get("rope_theta"))
-        parameters = cast("dict[str, Any]", parameters["full_attention"])
-    scaling = dict(parameters)
+        scaling = _copied_object(scaling["full_attention"], "rope_parameters of full_attention", source)
     known.setdefault("rope_theta", scaling.pop("rope_theta", None))
     if "partial_rotary_factor" in scaling:
         known["partial_rotary_factor"] = scaling.pop("partial_rotary_factor")
     if scaling.get("rope_type", "default") != "default":
         known["rope_scaling"] = scaling
     return known
+
+
+def _copied_object(value: object, name: str, source: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ModelError(f"{source}: {name} = {value!r:.60}; expected an object")
+    return dict(cast("dict[str, Any]", value))
