@@ -37,6 +37,10 @@ class Decoder:
     logits: Callable[[Any], Any]
 
 
+# Options are read for each layer before its weights are.
+_MAX_LAYERS = 4096
+
+
 @dataclass(frozen=True)
 class DecoderSizes:
     """The sizes that all families have."""
@@ -59,4 +63,6 @@ class DecoderSizes:
             raise config.error(config_text)
         head = config.size("head_dim", max(hidden // heads, 1))
         layers, vocabulary = config.size("num_hidden_layers"), config.size("vocab_size")
+        if layers > _MAX_LAYERS:
+            raise config.error(f"option num_hidden_layers = {layers}; expected at most {_MAX_LAYERS}")
         return DecoderSizes(hidden, layers, heads, kv_heads, head, vocabulary, config.size("max_position_embeddings", 2048))

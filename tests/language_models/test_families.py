@@ -56,6 +56,7 @@ def test_logits_and_greedy_tokens(name: str, tmp_path: Path) -> None:
         ({"num_key_value_heads": 3}, ModelError, "num_key_value_heads = 3"),
         ({"rms_norm_eps": 10**400}, ModelError, "rms_norm_eps = 1000"),
         ({"num_hidden_layers": 1 << 40}, ModelError, "num_hidden_layers"),
+        ({"num_hidden_layers": (1 << 31) - 1}, ModelError, "num_hidden_layers = 2147483647; expected at most 4096"),
         ({"num_hidden_layers": 1}, UnsupportedError, "model.layers.1"),
         ({"rope_parameters": {"rope_type": "spiral", "rope_theta": 1e4}}, UnsupportedError, "spiral"),
         ({"rope_parameters": [1]}, ModelError, r"rope_parameters = \[1\]; expected an object"),

@@ -139,6 +139,7 @@ _UNITS = [
     "KERNELS",
     "KEYS",
     "LANES",
+    "LAYERS",
     "LENGTH",
     "LEVEL",
     "LEVELS",
