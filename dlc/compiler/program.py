@@ -296,5 +296,5 @@ def _with_shapes(program: Program, path: Path, shapes: ShapeSpecs | None) -> Pro
     try:
         sizes = bind_symbolic_sizes(program.inputs, shapes or {})
     except ShapeError as error:
-        raise ShapeError(f"{path}: the shapes of a dumped module are fixed: {error}") from None
+        raise ShapeError(f"{path}: {error}") from None
     return program.with_sizes(sizes) if sizes else program

@@ -80,7 +80,7 @@ def _programs_of(model: Model, conditions: Conditions, defaults: Mapping[str, ND
         python_calls = [f"{i.op} at {i.where}" for i, _ in walk(artifact.host.instructions) if isinstance(i, PythonCall)]
         if python_calls:
             raise UnsupportedError(
-                f"{model.name}: {', '.join(python_calls)} need Python or dlc.h; save the model as .dlc to use it there"
+                f"{model.name}: a library cannot contain {', '.join(python_calls)}; call the model in Python, or save a .dlc"
             )
         program_defaults = {info.name: defaults[info.name] for info in artifact.host.inputs if info.name in defaults}
         return [HeaderProgram(artifact, program_defaults, conditions)]

@@ -90,11 +90,13 @@ def _bindings_by_name(infos: Sequence[TensorInfo], specified: Mapping[str, Tenso
     symbols = sorted({symbol for info in infos for size in info.shape if isinstance(size, Dim) for symbol in size.symbols()})
     bindings: dict[str, Size] = {}
     for name, shape in specified.items():
-        size = shape[0] if len(shape) == 1 else None
-        if identifier(name) not in symbols or size is None:
+        if identifier(name) not in symbols:
             sizes = f", nor a symbolic dimension of this name: {', '.join(symbols)}" if symbols else ""
             inputs = ", ".join(info.name for info in infos)
             raise ShapeError(f"the model has no input '{name}'; inputs: {inputs}{sizes}")
+        size = shape[0] if len(shape) == 1 else None
+        if size is None:
+            raise ShapeError(f"the symbolic dimension '{name}': expected one integer, got {tuple(shape)}")
         bindings[identifier(name)] = parse_size(size) if isinstance(size, str) else size
     return bindings
 

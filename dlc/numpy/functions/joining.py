@@ -21,6 +21,7 @@ from dlc.numpy.apply import (
     apply,
     as_dtype,
     as_list,
+    as_shape,
     call_numpy,
     convert,
     normalize_axis,
@@ -198,6 +199,7 @@ def pad(x: ArrayLike, /, pad_width: Any, mode: str = "constant", *, constant_val
     if np.any(widths < 0):
         refuse(ArgumentError(f"pad: pad_width {pad_width!r}; expected integers ≥ 0"))
     low, high = ([w if isinstance(w, TracedDim) else operator.index(w) for w in side] for side in widths.T)
+    as_shape("pad", [n + before + after for n, before, after in zip(x.shape, low, high, strict=True)])
     if mode == "constant":
         value = convert(constant_values, x.dtype)
         if value.ndim:
