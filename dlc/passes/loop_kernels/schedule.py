@@ -22,7 +22,7 @@ def read_values(op: Operation) -> list[SSAValue]:
 
 
 def overwritten_values(op: Operation, shape: Shape) -> Iterator[SSAValue]:
-    """Yield the large arrays that an op updates in place."""
+    """Yield the large arrays that an op updates in place, or that become its results, by which other ops may update them."""
     match op:
         case ScatterLike():
             candidates = [op.operands[0]]
@@ -33,7 +33,8 @@ def overwritten_values(op: Operation, shape: Shape) -> Iterator[SSAValue]:
         case IfOp():
             inner = (v for block in op.blocks for i in block.ops for v in overwritten_values(i, shape))
             defined = {r for block in op.blocks for i in block.ops for r in i.results}
-            candidates = [v for v in inner if v not in defined]
+            renamed = (v for block in op.blocks if block.last_op is not None for v in block.last_op.operands)
+            candidates = [v for v in (*inner, *renamed) if v not in defined]
         case _:
             candidates = []
     yield from (v for v in candidates if prod(shape(v)) > MAX_REGISTER_ELEMENTS)

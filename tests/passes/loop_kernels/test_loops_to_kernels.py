@@ -295,6 +295,14 @@ def carries_and_scans(a: Any, k: Any) -> Any:
     return p, p[k]
 
 
+def updates_the_result_of_a_branch(a: Any, k: Any) -> Any:
+    p = a
+    for limit in (10, 20):
+        p = lax.cond(k > limit, lambda p: p, lambda p: p, p)
+        p = dnp.at(p)[k].set(a[k] * 0.5 + p[0] + 1)
+    return p, p[k]
+
+
 def updates_a_row_of_a_sequence(table: Any, k: Any) -> Any:
     def inner(c: Any, row: Any) -> Any:
         r = dnp.at(row)[k].set(5.0)
@@ -313,6 +321,7 @@ def updates_a_row_of_a_sequence(table: Any, k: Any) -> Any:
         (carries_and_captures, LARGE),
         (carries_and_captures_in_a_while_loop, LARGE),
         (carries_and_scans, LARGE),
+        (updates_the_result_of_a_branch, LARGE),
         (updates_a_row_of_a_sequence, TABLE),
     ],
 )
