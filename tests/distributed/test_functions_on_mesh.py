@@ -58,6 +58,17 @@ def test_arrays_saved_by_one_mesh_and_loaded_by_another(transport: Transport, tm
     np.testing.assert_array_equal(dlc.collect(loaded["x"]), x)
 
 
+def test_selections_of_split_arrays(transport: Transport) -> None:
+    """Ranks compute selections whole, since collectives need sizes that do not depend on data."""
+    x = values(F32, 8, 6)
+    on_mesh = dlc.jit(mesh=transport.mesh, in_shardings=P("data"), out_shardings=P())(
+        lambda x: (dnp.sum(dnp.cumsum(x[x > 0])), dnp.tanh(x) @ x.T)
+    )
+    total, product = on_mesh(x)
+    np.testing.assert_allclose(total, np.cumsum(x[x > 0]).sum(), rtol=1e-4)
+    np.testing.assert_allclose(product, np.tanh(x) @ x.T, rtol=1e-4, atol=1e-5)
+
+
 def test_split_constants(transport: Transport) -> None:
     """Each rank stores its parts of split constants, packed for its kernels."""
     mesh, x, up, down = transport.mesh, values(F32, 8, 6), values(F32, 6, 16, seed=1), values(F32, 16, 6, seed=2)

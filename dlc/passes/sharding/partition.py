@@ -25,11 +25,14 @@ from dlc.dialects.dl.programs.control import Control, captured_values
 from dlc.dialects.dl.programs.program import YieldOp
 from dlc.dialects.dl.scalar import wide_float
 from dlc.dialects.entry import entry_of
+from dlc.dialects.location_text import location_prefix
+from dlc.errors import UnsupportedError
 from dlc.ir import Attribute, Block, FunctionType, ModuleOp, Operation, Region, SSAValue, UnknownLoc, func
 from dlc.passes.sharding.factors import Axes, Factors, factors_of
 from dlc.passes.sharding.propagate import Shardings, Spec, uniform_element
 from dlc.passes.sharding.reshard import ReshardingStep, compute_seconds, local_shape, plan_resharding, resharding_seconds
 from dlc.passes.sharding.split_rows import access_own_rows
+from dlc.shapes.dims import is_static
 
 # The mesh axes over which each factor is split.
 _Assignment: TypeAlias = "dict[int, tuple[str, ...]]"
@@ -194,7 +197,11 @@ class _Partitioner:
         return self.resharded[key]
 
     def apply(self, step: ReshardingStep, value: SSAValue) -> SSAValue:
-        """Insert one step of a resharding."""
+        """Insert one step of a resharding. Raises UnsupportedError for a collective of a size that depends on data."""
+        if step.collective is not None and not is_static(shape_of(value)):
+            where = location_prefix(self.build.location or UnknownLoc())
+            problem = f"{step.collective.name} of shape {shape_of(value)}, whose size depends on data"
+            raise UnsupportedError(f"{where}{problem}; replicate its operands by dlc.shard(x, dlc.P())")
         group: dict[str, PropertyValue] = {"axes": " ".join(step.axes), "group_size": self.mesh.shard_count(step.axes)}
         match step.collective:
             case None:
@@ -338,6 +345,8 @@ class _Partitioner:
                     local = self.values[value]
                     total += resharding_seconds(self.mesh, value, local.spec, local.partial, _spec(axes, assigned))
             partial = _partial_axes(factors, assigned)
+            if partial and not all(is_static(shape_of(value)) for value, _, _ in results):
+                continue  # Collectives combine results of static sizes.
             for value, axes, spec in results:
                 total += resharding_seconds(self.mesh, value, _spec(axes, assigned), partial, spec)
             if total < least:
