@@ -12,9 +12,9 @@ from dlc.arrays import TensorInfo
 from dlc.backends.base import Backend
 from dlc.compiler import Program
 from dlc.dialects.dl.distributed.sharding import PartialSpec
+from dlc.distributed.dtensor_placements import spec_of_placements
 from dlc.distributed.mesh_model import compile_on_mesh
 from dlc.distributed.partition_spec import P
-from dlc.distributed.placements import spec_of_placements
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.problems import SpecializationRequiredError
 from dlc.instrument.report import Progress

@@ -10,7 +10,7 @@ import pytest
 
 import dlc
 from dlc import P
-from dlc.distributed.placements import spec_of_placements
+from dlc.distributed.dtensor_placements import spec_of_placements
 from dlc.errors import DlcError, DTypeError, ShapeError, UnsupportedError
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.collectives.threads import run_ranks
