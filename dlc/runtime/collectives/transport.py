@@ -101,9 +101,10 @@ class Transport(ABC):
     def completion(self, call: CollectiveCall, request: int) -> tuple[int, ...]:
         """Return a C function that completes a nonblocking collective, or tests it, and its arguments.
 
-        `call` is a wait or a progress call, `request` the address of the request.
+        `call` is a wait or a progress call, `request` the address of the request. A transport whose `native_call` returns
+        functions overrides it.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no native collectives")
 
     def native_call(self, call: CollectiveCall, request: int) -> NativeCall | None:
         """Return the C function that runs a collective, for native code; None if the methods of this class run it. It is
