@@ -34,14 +34,15 @@ two stages can be compared with each other; it is also available to users as the
 and Python functions.
 `random` draws from explicit keys, `nn` has neural-network layers, `optim` has optimizers, and `tree` handles nested containers
 of arrays; `ragged` has batches of sequences without padding, `solve` numerical solvers. `just_in_time` compiles such functions
-(`dlc.jit`), `jax_functions` compiles functions of JAX.
+(`dlc.jit`).
 
 **Distributed programs.** `distributed` has meshes, shardings and arrays whose shards belong to ranks. `compiler.sharding`
 partitions a program: `passes.sharding` propagates shardings and inserts collectives, which `runtime.collectives` runs over MPI.
 
-**Model transforms.** `compile_model` can compile a derivative or a training step in place of a model (`model_transforms`);
-`training` builds these programs with `calculus` (automatic differentiation and batching), `nn` and `optim`. `quantization`
-converts ONNX models to int8 with ranges calibrated by running the model.
+**Models.** `models` compiles files, PyTorch modules and JAX functions (`compile_model`, `from_torch`, `from_jax`). In place of
+a model, it can compile a derivative or a training step: `training` builds these programs with `calculus` (automatic
+differentiation and batching), `nn` and `optim`. `quantization` converts ONNX models to int8 with ranges calibrated by running
+the model.
 
 **Language models.** `language_models` reads GGUF files and Hugging Face folders, builds their decoders from functions of `nn`
 and `numpy`, and generates text with a KV cache that is written in place.
@@ -77,10 +78,6 @@ if TYPE_CHECKING:
     from dlc import solve as solve
     from dlc import special as special
     from dlc import tree as tree
-    from dlc.api import compile_model as compile_model
-    from dlc.api import devices as devices
-    from dlc.api import from_torch as from_torch
-    from dlc.api import to_device as to_device
     from dlc.arrays import Array as Array
     from dlc.arrays import ShapeDtype as ShapeDtype
     from dlc.calculus.batching import vmap as vmap
@@ -106,7 +103,6 @@ if TYPE_CHECKING:
     from dlc.distributed.partition_spec import P as P
     from dlc.distributed.saved_arrays import load_arrays as load_arrays
     from dlc.distributed.saved_arrays import save_arrays as save_arrays
-    from dlc.eager import disable_jit as disable_jit
     from dlc.errors import CompileError as CompileError
     from dlc.errors import DeadlineError as DeadlineError
     from dlc.errors import DeviceError as DeviceError
@@ -117,15 +113,19 @@ if TYPE_CHECKING:
     from dlc.errors import ShapeError as ShapeError
     from dlc.errors import UnsupportedError as UnsupportedError
     from dlc.ffi import pure_callback as pure_callback
-    from dlc.jax_functions import from_jax as from_jax
-    from dlc.just_in_time import jit as jit
+    from dlc.just_in_time.decorator import jit as jit
+    from dlc.just_in_time.eager import disable_jit as disable_jit
     from dlc.kernel_functions.kernel import kernel as kernel
     from dlc.language_models.embedding_model import EmbeddingModel as EmbeddingModel
     from dlc.language_models.embedding_model import embed as embed
     from dlc.language_models.generation import generate as generate
     from dlc.language_models.generation import generate_batch as generate_batch
     from dlc.language_models.language_model import LanguageModel as LanguageModel
-    from dlc.model_transforms import TrainStep as TrainStep
+    from dlc.models.api import compile_model as compile_model
+    from dlc.models.api import devices as devices
+    from dlc.models.api import from_torch as from_torch
+    from dlc.models.api import to_device as to_device
+    from dlc.models.jax_functions import from_jax as from_jax
     from dlc.options import CompileOptions as CompileOptions
     from dlc.pipeline_parallelism import pipeline as pipeline
     from dlc.plugins.registry import register as register
@@ -135,6 +135,7 @@ if TYPE_CHECKING:
     from dlc.runtime.requests.batched_model import batched as batched
     from dlc.runtime.requests.future import Future as Future
     from dlc.runtime.requests.request_queue import RequestQueue as RequestQueue
+    from dlc.training.model_transforms import TrainStep as TrainStep
 
 __version__: str
 
@@ -144,7 +145,7 @@ _PUBLIC = {
     "Array": "dlc.arrays",
     "DeviceArray": "dlc.runtime.opencl.array",
     "CompileOptions": "dlc.options",
-    "compile_model": "dlc.api",
+    "compile_model": "dlc.models.api",
     "checkpoint": "dlc.calculus.custom_rules",
     "custom_jvp": "dlc.calculus.custom_rules",
     "custom_vjp": "dlc.calculus.custom_rules",
@@ -159,7 +160,7 @@ _PUBLIC = {
     "pipeline": "dlc.pipeline_parallelism",
     "load_arrays": "dlc.distributed.saved_arrays",
     "save_arrays": "dlc.distributed.saved_arrays",
-    "disable_jit": "dlc.eager",
+    "disable_jit": "dlc.just_in_time.eager",
     "grad": "dlc.calculus.gradients",
     "hessian": "dlc.calculus.jacobians",
     "hvp": "dlc.calculus.jacobians",
@@ -169,27 +170,27 @@ _PUBLIC = {
     "linearize": "dlc.calculus.linear_maps",
     "value_and_grad": "dlc.calculus.gradients",
     "vjp": "dlc.calculus.linear_maps",
-    "devices": "dlc.api",
-    "from_jax": "dlc.jax_functions",
-    "from_torch": "dlc.api",
+    "devices": "dlc.models.api",
+    "from_jax": "dlc.models.jax_functions",
+    "from_torch": "dlc.models.api",
     "embed": "dlc.language_models.embedding_model",
     "EmbeddingModel": "dlc.language_models.embedding_model",
     "generate": "dlc.language_models.generation",
     "generate_batch": "dlc.language_models.generation",
     "LanguageModel": "dlc.language_models.language_model",
-    "jit": "dlc.just_in_time",
+    "jit": "dlc.just_in_time.decorator",
     "kernel": "dlc.kernel_functions.kernel",
     "load": "dlc.runtime.load",
     "pure_callback": "dlc.ffi",
     "register": "dlc.plugins.registry",
     "quantize": "dlc.quantization.post_training",
-    "to_device": "dlc.api",
+    "to_device": "dlc.models.api",
     "vmap": "dlc.calculus.batching",
     "batched": "dlc.runtime.requests.batched_model",
     "Future": "dlc.runtime.requests.future",
     "RequestQueue": "dlc.runtime.requests.request_queue",
     "ShapeDtype": "dlc.arrays",
-    "TrainStep": "dlc.model_transforms",
+    "TrainStep": "dlc.training.model_transforms",
     "CompileError": "dlc.errors",
     "DTypeError": "dlc.errors",
     "DeadlineError": "dlc.errors",
@@ -227,7 +228,7 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(_PUBLIC[name]), name)
     if isfunction(value):
         # Cache the wrapped function: later accesses do not call __getattr__.
-        globals()[name] = value = import_module("dlc.argument_validation").wrap_with_validation(
+        globals()[name] = value = import_module("dlc.argument_validation.validate").wrap_with_validation(
             f"dlc.{name}", value, validate_first=True
         )
     return value

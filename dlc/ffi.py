@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dlc.argument_validation import call_user_function, validate_arguments
+from dlc.argument_validation.validate import call_user_function, validate_arguments
 from dlc.arrays import ShapeDtype, TensorInfo
 from dlc.dialects import dl
 from dlc.dialects.dl.base import shape_of, tensor_type

@@ -16,13 +16,13 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, helper
 from onnx.backend.base import BackendRep, namedtupledict
 
-from dlc.api import compile_model
 from dlc.backends.registry import backend_of
 from dlc.errors import DlcError, ModelError
 from dlc.frontend.onnx import check_model
 from dlc.frontend.onnx.functions import ONNX_DOMAINS
 from dlc.frontend.onnx.registry import LAST_OPSET
 from dlc.frontend.onnx.tensors import data_type_of
+from dlc.models.api import compile_model
 from dlc.runtime.models.model import Model
 
 __all__ = ["Prepared", "is_compatible", "prepare", "run_model", "run_node", "supports_device"]

@@ -35,7 +35,7 @@ class Environment:
     DLC_CPU=avx2        restrict this processor to the features of the target `cpu:avx2` (target.py)
     DLC_LOG=recompiles  log every specialization for other sizes or settings of a call
     DLC_LOG=inter_op    log which kernels run concurrently, and the estimated times
-    DLC_JIT=0           run functions eagerly, without the compiler (eager.py)
+    DLC_JIT=0           run functions eagerly, without the compiler (just_in_time/eager.py)
     DLC_PLUGINS=0       ignore the plug-ins of installed packages (plugins/registry.py)
     DLC_MEMORY_LIMIT    the maximum memory for intermediate results of one call on a CPU: bytes, `500M`, `4G`; 0: no limit
     DLC_COLLECTIVE_TIMEOUT=N  seconds that a rank waits for others in a collective before the job ends (default: 300)

@@ -9,7 +9,7 @@ import builtins
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from dlc.argument_validation import validate_arguments
+from dlc.argument_validation.validate import validate_arguments
 from dlc.errors import ShapeError
 from dlc.frontend import pytree
 from dlc.frontend.pytree import Tree

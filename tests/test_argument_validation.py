@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 
 import dlc
 import dlc.numpy as dnp
-from dlc.annotation_parser import parse_annotation
+from dlc.argument_validation.annotation_parser import parse_annotation
 from dlc.errors import DlcError, DTypeError
 from dlc.frontend.trace import Trace, tracing
 

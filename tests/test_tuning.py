@@ -21,7 +21,7 @@ from dlc.compiler.tuning import KernelTiming, Tuner, choose_variant, with_varian
 from dlc.cost_model import UnrollingCosts
 from dlc.instrument.provenance import kernel_origins
 from dlc.instrument.report import Report, TunedKernel
-from dlc.model_files import compile_file
+from dlc.models.model_files import compile_file
 from dlc.options import Options
 from dlc.passes.base import TargetPass
 from dlc.passes.tiling.tasks.variants import VARIANTS

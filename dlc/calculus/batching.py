@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 
-from dlc.argument_validation import call_user_function
+from dlc.argument_validation.validate import call_user_function
 from dlc.calculus.transformed_calls import trace_or_compile
 from dlc.dialects import dl
 from dlc.dialects.dl.programs.transformations import NOT_BATCHED, remove_batch_axis

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
-from dlc.argument_validation import require_call_signature, validate_methods
+from dlc.argument_validation.validate import require_call_signature, validate_methods
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of
 from dlc.dialects.dl.dtypes import element_type, is_float

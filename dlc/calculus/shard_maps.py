@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dlc.argument_validation import call_user_function
+from dlc.argument_validation.validate import call_user_function
 from dlc.calculus.transformed_calls import trace_or_compile
 from dlc.dialects import dl
 from dlc.dialects.dl.base import rank_of, shape_of

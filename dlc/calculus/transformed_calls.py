@@ -9,7 +9,7 @@ from typing import Any
 from dlc.errors import DTypeError
 from dlc.frontend.pytree import flatten, is_array_like, unflatten
 from dlc.frontend.trace import current_trace
-from dlc.just_in_time import jit
+from dlc.just_in_time.decorator import jit
 from dlc.runtime.collectives.mesh import Mesh
 
 

@@ -38,7 +38,7 @@ from dlc.debug.difference import ComparedProgram, difference, for_inputs
 from dlc.debug.import_check import first_wrong_node
 from dlc.errors import DlcError
 from dlc.instrument.report import Progress
-from dlc.model_files import import_program
+from dlc.models.model_files import import_program
 from dlc.options import Options
 from dlc.runtime.models.model import require_matching_inputs
 

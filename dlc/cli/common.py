@@ -26,8 +26,8 @@ from dlc.arrays import TensorInfo, read_npy, read_npz
 from dlc.cli.structured_values import assemble_value, infer_value_type, is_input_name, tensor_infos
 from dlc.errors import DeviceError, DlcError, DTypeError, ModelError, ShapeError, UnsupportedError
 from dlc.instrument.report import Progress
+from dlc.models.progress import progress_on
 from dlc.options import columns
-from dlc.progress import progress_on
 from dlc.shapes.dims import is_static, substitute
 from dlc.shapes.input_sizes import bind_sizes
 from dlc.target import CPU_LEVELS, OpenCLName, custom_target_location, is_opencl, resolve

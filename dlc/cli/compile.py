@@ -35,14 +35,14 @@ from dlc.cli.transform_options import TransformCommand, transform_options
 from dlc.deploy import SUFFIXES, runs_without_python, save_model
 from dlc.files.atomic_writes import atomic_write_text, require_writable
 from dlc.instrument.report import ProgressEvent, Report
-from dlc.model_files import compile_file, import_program
-from dlc.model_transforms import ModelTransform
+from dlc.models.model_files import compile_file, import_program
 from dlc.options import Options
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.model import Model
 from dlc.shapes.dims import is_static
 from dlc.shapes.shape_specs import tensor_shape
 from dlc.target import custom_target_location, host_supports
+from dlc.training.model_transforms import ModelTransform
 
 if TYPE_CHECKING:
     from dlc.compiler import Program

@@ -34,7 +34,7 @@ from dlc.cli.run import input_option, seed_option, with_bound_sizes
 from dlc.cli.shape_options import Shapes, shape_option, value_option
 from dlc.debug.difference import ComparedProgram, ProgramDifference, difference, for_inputs
 from dlc.instrument.report import ProgressEvent
-from dlc.model_files import compile_file, import_program
+from dlc.models.model_files import compile_file, import_program
 from dlc.options import Options
 from dlc.runtime.load import load
 from dlc.shapes.shape_specs import bind_symbolic_sizes

@@ -18,9 +18,9 @@ from dlc.cli.shape_options import Shapes, shape_option
 from dlc.cli.transform_options import TransformCommand, transform_options
 from dlc.compiler.sharding import shard_program, stored_shardings
 from dlc.compiler.sharding_report import CommunicationModel, ShardingReport, ValueSharding, memory_text, report_sharding
-from dlc.model_files import import_program
-from dlc.model_transforms import ModelTransform
+from dlc.models.model_files import import_program
 from dlc.runtime.collectives.mesh import Mesh
+from dlc.training.model_transforms import ModelTransform
 
 _MAX_LISTED_VALUES = 40
 _SCALES = {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}

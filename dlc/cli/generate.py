@@ -19,7 +19,7 @@ from dlc.instrument.report import Progress, ProgressEvent
 from dlc.language_models.generation import finish, prompt_ids
 from dlc.language_models.language_model import LanguageModel, stream
 from dlc.language_models.sampling import Sampling
-from dlc.progress import progress_on
+from dlc.models.progress import progress_on
 
 
 @click.command(

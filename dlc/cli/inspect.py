@@ -15,7 +15,7 @@ from dlc.cli.common import examples, fail, json_option, model_argument, out, rep
 from dlc.frontend.onnx import check_model
 from dlc.frontend.problems import Problem, SpecializationRequiredError, unsupported_error
 from dlc.machine.architectures import HOST
-from dlc.model_files import import_program
+from dlc.models.model_files import import_program
 from dlc.runtime.opencl.devices import all_devices, installation_hint, probe_device
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES, PLUGIN_BACKENDS, REFERENCE, host_supports, resolve
 

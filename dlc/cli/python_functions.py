@@ -15,7 +15,8 @@ from dlc.errors import AbsentError, DlcError, DTypeError, ModelError
 from dlc.files.python_files import locate_error, run_python_file
 
 if TYPE_CHECKING:
-    from dlc.just_in_time import JitFunction, Lowered
+    from dlc.just_in_time.jit_function import JitFunction
+    from dlc.just_in_time.lowered import Lowered
 
 # Arguments of these kinds are passed by position, because derivatives refer to arguments by position.
 _POSITIONAL_KINDS = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
@@ -74,7 +75,8 @@ class FileFunction:
 def read_function(file: str, name: str) -> FileFunction:
     """Run a Python file and return one of its functions. Raises ModelError if there is none of that name."""
     # Imported here because only functions need the JIT compiler.
-    from dlc.just_in_time import JitFunction, jit
+    from dlc.just_in_time.decorator import jit
+    from dlc.just_in_time.jit_function import JitFunction
 
     module = run_python_file(file)
     attribute = getattr(module, name, None)

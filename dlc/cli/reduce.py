@@ -29,7 +29,7 @@ from dlc.debug.outcome import WRONG_RESULTS, outcome_of_command, outcome_on
 from dlc.debug.reduce import reduce
 from dlc.debug.subprogram import ops_of
 from dlc.instrument.reproducer import save_program, shell_command
-from dlc.model_files import import_program
+from dlc.models.model_files import import_program
 from dlc.options import Options
 from dlc.runtime.models.model import require_matching_inputs
 

@@ -36,8 +36,7 @@ from dlc.cli.transform_options import TransformCommand, transform_options
 from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.files.atomic_writes import atomic_write, require_writable
 from dlc.instrument.report import Progress, ProgressEvent
-from dlc.model_files import compile_file, import_program
-from dlc.model_transforms import ModelTransform
+from dlc.models.model_files import compile_file, import_program
 from dlc.options import Options
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.collectives.start import is_first_rank, job_fails_on_error
@@ -45,6 +44,7 @@ from dlc.runtime.load import load
 from dlc.runtime.models.model import Model, require_matching_inputs
 from dlc.shapes.dims import substitute
 from dlc.shapes.shape_specs import bind_symbolic_sizes
+from dlc.training.model_transforms import ModelTransform
 from dlc.value_types import OBJECT_DTYPE
 
 # Maximum number of printed elements of a list.

@@ -26,7 +26,7 @@ from dlc.cli.shape_options import Shapes, shape_option
 from dlc.errors import UnsupportedError
 from dlc.language_models.embedding_model import EmbeddingModel, is_encoder
 from dlc.language_models.language_model import LanguageModel
-from dlc.model_files import compile_file
+from dlc.models.model_files import compile_file
 from dlc.options import MAX_THREADS, Environment, Options
 from dlc.runtime.load import load
 from dlc.runtime.models.model import Model

@@ -43,14 +43,14 @@ from dlc.errors import DlcError, ModelError, ShapeError
 from dlc.files.atomic_writes import atomic_write, require_writable
 from dlc.frontend.onnx.graph import ModelFile, load
 from dlc.frontend.onnx.tensor_names import class_count
-from dlc.model_files import compile_file, import_program
-from dlc.model_transforms import LOSSES, OPTIMIZERS, Loss, Optimizer, TrainStep
+from dlc.models.model_files import compile_file, import_program
 from dlc.options import Options
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.collectives.start import is_first_rank, job_fails_on_error
 from dlc.runtime.models.model import Model
 from dlc.training.data import Examples
 from dlc.training.model_names import ModelNames
+from dlc.training.model_transforms import LOSSES, OPTIMIZERS, Loss, Optimizer, TrainStep
 from dlc.training.schedules import SCHEDULES, Schedule, learning_rates
 from dlc.training.training_loop import StepResult, steps_per_epoch, train
 from dlc.training.training_step import TARGETS, trained_output

@@ -10,7 +10,7 @@ import click
 
 from dlc.cli.common import NonNanFloatRange
 from dlc.errors import DlcError
-from dlc.model_transforms import (
+from dlc.training.model_transforms import (
     LOSSES,
     MODES,
     OPTIMIZERS,

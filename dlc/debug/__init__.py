@@ -6,7 +6,7 @@
 - `bounds_check.py` checks buffer accesses, `printing.py` prints values at run time
 """
 
-from dlc.argument_validation import validate_arguments
+from dlc.argument_validation.validate import validate_arguments
 from dlc.debug.nan_origin import FirstNan, first_nan
 from dlc.debug.printing import print
 from dlc.debug.residuals import Residual, saved_residuals

@@ -17,7 +17,8 @@ from dlc.dialects.entry import entry_of
 from dlc.instrument.capture import EvaluationTrace, Evaluator, OpEvaluation
 from dlc.instrument.provenance import origins
 from dlc.ir import Operation, SSAValue
-from dlc.just_in_time import JitFunction, jit
+from dlc.just_in_time.decorator import jit
+from dlc.just_in_time.jit_function import JitFunction
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 
 # Prefix of the locations of derivative ops.

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dlc.argument_validation import require_call_signature
+from dlc.argument_validation.validate import require_call_signature
 from dlc.arrays import ShapeDtype, to_numpy
 from dlc.dialects.dl.base import Array, tensor_type
 from dlc.dialects.dl.dtypes import element_type

@@ -239,7 +239,7 @@ class Trace:
         return False
 
     def array_of(self, value: SSAValue) -> Array | None:
-        """Return the elements of a value if they are constant during tracing (dlc/eager.py)."""
+        """Return the elements of a value if they are constant during tracing (dlc/just_in_time/eager.py)."""
         return None
 
     def bind(self, body: Block, arguments: Sequence[Tracer]) -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
-from dlc.argument_validation import call_user_function
+from dlc.argument_validation.validate import call_user_function
 from dlc.arrays import ShapeDtype
 from dlc.backends.reference import loop_bodies
 from dlc.calculus.custom_rules import custom_vjp
@@ -19,7 +19,8 @@ from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.errors import DlcError, DTypeError, UnsupportedError
 from dlc.frontend.trace import Tracer, current_trace, with_user_line
 from dlc.ir import ArrayAttr, Attribute, Block, FunctionType, MemRefType, Region, StringAttr, func, i64
-from dlc.just_in_time import JitFunction, jit
+from dlc.just_in_time.decorator import jit
+from dlc.just_in_time.jit_function import JitFunction
 from dlc.kernel_functions.adjoints import adjoint_body
 from dlc.kernel_functions.tracing_builder import TracingBuilder
 from dlc.kernels.control import parallel_loop

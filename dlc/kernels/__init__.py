@@ -14,7 +14,7 @@ The function runs once per signature, on references to its operands and results.
 their body once and emit a loop; operators on elements emit arithmetic. docs/kernels.md teaches the language.
 """
 
-from dlc.argument_validation import validate_arguments
+from dlc.argument_validation.validate import validate_arguments
 from dlc.kernels.control import grid, range, strips, when
 from dlc.kernels.functions import (
     absolute,

@@ -11,7 +11,7 @@ import numpy as np
 import dlc.numpy as dnp
 from dlc import ragged
 from dlc.arrays import ShapeDtype
-from dlc.just_in_time import jit
+from dlc.just_in_time.decorator import jit
 from dlc.language_models.checkpoints.checkpoint import Checkpoint
 from dlc.language_models.families.registry import build_encoder
 from dlc.language_models.pooling import Pooling

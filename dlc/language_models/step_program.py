@@ -22,7 +22,8 @@ from dlc import lax
 from dlc.arrays import ShapeDtype, TensorInfo
 from dlc.compiler import compile_specialization
 from dlc.dialects import dl
-from dlc.just_in_time import JitFunction, jit
+from dlc.just_in_time.decorator import jit
+from dlc.just_in_time.jit_function import JitFunction
 from dlc.language_models.cached_attention import KvCache, num_cache_arrays
 from dlc.language_models.checkpoints.checkpoint import Checkpoint
 from dlc.language_models.decoder import Decoder

@@ -11,7 +11,7 @@ Operands and carries are pytrees: arrays, numbers, and nested tuples, lists, dic
 to them may close over values of the enclosing function. Outside of a traced function they run as Python loops and branches.
 """
 
-from dlc.argument_validation import validate_arguments
+from dlc.argument_validation.validate import validate_arguments
 from dlc.lax.associative_scans import associative_scan
 from dlc.lax.branches import cond, switch
 from dlc.lax.collectives import (

@@ -12,7 +12,7 @@ channels-last, [N, H, W, C], and weights have inputs before outputs, [*K, I, O].
 to a trace or compute immediately. `dlc.nn.init` has the initializers of parameters.
 """
 
-from dlc.argument_validation import validate_arguments
+from dlc.argument_validation.validate import validate_arguments
 from dlc.nn import activations, dot_product_attention, init, layers, losses, normalization, pooling, recurrent_cells
 from dlc.nn.activations import *  # noqa: F403
 from dlc.nn.dot_product_attention import *  # noqa: F403

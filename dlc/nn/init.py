@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dlc import random
-from dlc.argument_validation import validate_arguments
+from dlc.argument_validation.validate import validate_arguments
 from dlc.errors import ShapeError
 from dlc.lax import fori_loop
 from dlc.numpy import at, divide, matmul, multiply, sqrt, sum, swapaxes, take

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dlc.argument_validation import validate_arguments
+from dlc.argument_validation.validate import validate_arguments
 from dlc.numpy import dispatch, fft, linalg, namespace, operators
 from dlc.numpy.calling_convention import numpy_converters
 from dlc.numpy.functions import (

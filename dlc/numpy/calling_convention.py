@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dlc.argument_validation import CallConverter, format_value
+from dlc.argument_validation.validate import CallConverter, format_value
 from dlc.errors import UnsupportedError
 from dlc.numpy.apply import refuse
 

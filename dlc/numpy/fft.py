@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dlc.argument_validation import validate_arguments
+from dlc.argument_validation.validate import validate_arguments
 from dlc.dialects import dl
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.complex_numbers import from_parts, is_complex, real_and_imaginary

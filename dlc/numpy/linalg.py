@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dlc.argument_validation import validate_arguments
+from dlc.argument_validation.validate import validate_arguments
 from dlc.dialects import dl
 from dlc.errors import ArgumentError, ShapeError, UnsupportedError
 from dlc.frontend.complex_numbers import from_parts, is_complex

@@ -7,7 +7,7 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 
-from dlc.argument_validation import wrap_with_validation
+from dlc.argument_validation.validate import wrap_with_validation
 from dlc.arrays import Array as OwnedArray
 from dlc.errors import DTypeError
 from dlc.frontend.complex_numbers import Complex, is_complex

@@ -15,7 +15,7 @@ an argument and a result of the compiled step like any other. A learning rate is
 count, such as `cosine_schedule`.
 """
 
-from dlc.argument_validation import validate_arguments
+from dlc.argument_validation.validate import validate_arguments
 from dlc.optim.optimizers import (
     AdamState,
     Optimizer,

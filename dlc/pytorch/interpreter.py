@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from dlc import random
-from dlc.argument_validation import without_validation
+from dlc.argument_validation.validate import without_validation
 from dlc.distributed.annotations import shard
 from dlc.errors import UnsupportedError
 from dlc.frontend.complex_numbers import component_dtype, from_parts, is_complex, real_and_imaginary

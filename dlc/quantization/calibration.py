@@ -13,7 +13,7 @@ from onnx import ModelProto
 from dlc.errors import DlcError
 from dlc.files.model_source import path_or_bytes
 from dlc.instrument.report import Progress, ProgressEvent
-from dlc.model_files import compile_file
+from dlc.models.model_files import compile_file
 from dlc.options import Options
 from dlc.quantization.calibration_data import CalibrationData
 from dlc.quantization.graph import QuantizationGraph

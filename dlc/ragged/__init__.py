@@ -11,7 +11,7 @@ A `Ragged` has the concatenated rows of all sequences, and the number of rows of
 once; reductions, attention and recurrences apply to each sequence. docs/ragged.md lists them.
 """
 
-from dlc.argument_validation import validate_arguments
+from dlc.argument_validation.validate import validate_arguments
 from dlc.ragged import attention as attention_kernels
 from dlc.ragged import conversions, recurrence, reductions, rows
 from dlc.ragged.attention import *  # noqa: F403

@@ -11,7 +11,7 @@ computed by the same ops from the same values. In a loop of `dlc.lax`, a key mus
 branches of which only one runs may consume the same key.
 """
 
-from dlc.argument_validation import validate_arguments
+from dlc.argument_validation.validate import validate_arguments
 from dlc.random.choices import categorical, choice, permutation
 from dlc.random.distributions import (
     bernoulli,

@@ -20,7 +20,7 @@ differential_equations.py   diffeqsolve, with fixed or adaptive steps, dense out
 vectors.py                  pytrees as vectors
 """
 
-from dlc.argument_validation import validate_arguments
+from dlc.argument_validation.validate import validate_arguments
 from dlc.solve.differential_equations import ConstantStepSize, DiffEqSolution, Event, PIDController, SaveAt, diffeqsolve
 from dlc.solve.linear_systems import CG, GMRES, BiCGStab, linear_solve
 from dlc.solve.minimization import BFGS, LBFGS, LevenbergMarquardt, least_squares, minimise

@@ -6,7 +6,7 @@ in the last place (ulp) unless a function states otherwise.
 
 from typing import Any
 
-from dlc.argument_validation import validate_arguments
+from dlc.argument_validation.validate import validate_arguments
 from dlc.numpy.unsupported_names import UNSUPPORTED_SPECIAL_NAMES, raise_unsupported_name
 from dlc.special.bessel import i0, i0e, i1, i1e
 from dlc.special.decaying_bessel import k0, k0e, k1, k1e

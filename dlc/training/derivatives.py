@@ -17,9 +17,9 @@ from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
 from dlc.dialects.entry import entry_of
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import Block, SSAValue
-from dlc.model_transforms import DerivativeMode, DerivativeRequest
 from dlc.shapes.dims import product
 from dlc.training.entry import EntryBuilder
+from dlc.training.model_transforms import DerivativeMode, DerivativeRequest
 
 
 @dataclass(frozen=True)

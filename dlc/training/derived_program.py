@@ -15,12 +15,12 @@ from dlc.compiler.program import imported_program
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.onnx.graph import ModelFile, load
 from dlc.frontend.problems import SpecializationRequiredError
-from dlc.model_transforms import DerivativeRequest, ModelTransform, ParameterizedModel, TrainStep
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 from dlc.shapes.dims import UndecidableError, is_static
 from dlc.shapes.shape_specs import ShapeSpecs, TensorShape
 from dlc.training.derivatives import build_derivative
 from dlc.training.model_names import ModelNames
+from dlc.training.model_transforms import DerivativeRequest, ModelTransform, ParameterizedModel, TrainStep
 from dlc.training.training_step import build_training_step, trained_output
 
 

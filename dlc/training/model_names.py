@@ -12,7 +12,7 @@ from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.errors import DlcError, DTypeError
 from dlc.frontend.onnx.graph import ModelFile
 from dlc.frontend.onnx.tensor_names import initializers_of, inner_tensors_of, inputs_of, logits_of, non_trainable_of, outputs_of
-from dlc.model_transforms import WEIGHTS
+from dlc.training.model_transforms import WEIGHTS
 
 # Number of names that a message lists.
 _MAX_LISTED_NAMES = 12

@@ -18,11 +18,11 @@ from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.donation import donate
 from dlc.frontend.trace import Trace, Tracer, tracing
 from dlc.ir import FileLineColLoc, NameLoc, NoneAttr, SSAValue, StringAttr, UnknownLoc
-from dlc.model_transforms import Loss, TrainStep
 from dlc.numpy import mean
 from dlc.shapes.dims import is_static
 from dlc.training.entry import EntryBuilder
 from dlc.training.model_names import ModelNames, format_names
+from dlc.training.model_transforms import Loss, TrainStep
 
 # The default weight decay of adamw, as in PyTorch.
 _DEFAULT_WEIGHT_DECAY = 0.01

@@ -20,13 +20,13 @@ from dlc.caching import model_cache
 from dlc.caching.cache import Cache
 from dlc.caching.model_cache import MODEL_KIND
 from dlc.instrument.report import Report
-from dlc.model_files import compile_file
+from dlc.models.model_files import compile_file
 from dlc.runtime.load import program_in
 
 MNIST = Path(__file__).parents[1] / "models" / "small" / "mnist_cnn.onnx"
 # Processes start from one that has imported the compiler already.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["dlc.model_files", "dlc.compiler"])
+FORKS.set_forkserver_preload(["dlc.models.model_files", "dlc.compiler"])
 
 
 def compile_in(cache: Path, model: Path, output: Path | None = None) -> bool:

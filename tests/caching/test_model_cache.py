@@ -25,7 +25,7 @@ from dlc.caching.model_cache import EXTERNAL_DATA_KIND, MODEL_KIND, CachedFile, 
 from dlc.cli import main
 from dlc.compiler import driver
 from dlc.instrument.report import Report
-from dlc.model_files import compile_file
+from dlc.models.model_files import compile_file
 from dlc.options import Options
 from dlc.target import resolve
 from tests.caching import kill_compiles

@@ -17,7 +17,7 @@ from dlc.backends.limits import Limits
 from dlc.explore import Page, collect
 from dlc.explore.data import Exploration, PipelineStep, Unit
 from dlc.explore.source_listings import onnx_listing
-from dlc.model_files import import_program
+from dlc.models.model_files import import_program
 from dlc.options import Options
 from tests.targets import SHORT
 

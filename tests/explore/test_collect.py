@@ -23,7 +23,7 @@ from dlc.explore.layout import layout_graph
 from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.graph import load
 from dlc.ir import parse_module
-from dlc.model_files import import_program
+from dlc.models.model_files import import_program
 from dlc.options import Options
 from dlc.runtime.models.model import Model
 from dlc.runtime.opencl.devices import all_devices

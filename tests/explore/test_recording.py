@@ -17,7 +17,7 @@ from dlc.explore.data import PipelineStep, Unit
 from dlc.instrument.compilation_record import CompilationRecorder
 from dlc.instrument.printing import PrintedModules, print_with_lines
 from dlc.ir import UnknownLoc, parse_module, print_module
-from dlc.model_files import import_program
+from dlc.models.model_files import import_program
 from dlc.target import resolve
 from tests.explore.programs import MNIST, XS, W, explored, mnist, recurrence
 from tests.targets import SHORT

@@ -16,7 +16,7 @@ import pytest
 
 import dlc
 from dlc.errors import DlcError, ModelError, UnsupportedError
-from dlc.model_files import explore_file
+from dlc.models.model_files import explore_file
 from dlc.shapes.dims import is_static
 
 torch = pytest.importorskip("torch")

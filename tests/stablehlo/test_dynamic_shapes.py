@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlc.api import compile_model
 from dlc.errors import ShapeError, UnsupportedError
+from dlc.models.api import compile_model
 from dlc.stablehlo import read_module
 from tests.stablehlo.test_reader import module
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlc.api import compile_model
 from dlc.backends.reference import evaluate
 from dlc.errors import DlcError, ModelError, UnsupportedError
+from dlc.models.api import compile_model
 from dlc.stablehlo import is_stablehlo, read_module
 
 X = np.array([[1.5, -2.0, 0.5], [-0.5, 3.0, 2.5]], np.float32)

@@ -38,8 +38,8 @@ from dlc.ir import (
     func,
     parse_module,
 )
+from dlc.models.progress import progress_on
 from dlc.passes.base import Stage
-from dlc.progress import progress_on
 from dlc.weights import WeightStore
 
 MNIST = Path(__file__).parents[1] / "models" / "small" / "mnist_cnn.onnx"

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dlc.argument_validation import without_validation
+from dlc.argument_validation.validate import without_validation
 from dlc.errors import DTypeError, UnsupportedError
 from dlc.pytorch.rules import COMPLEX_RULES, RULES, creation
 from tests.suites.comparison import check_equal

@@ -13,7 +13,7 @@ import dlc
 from dlc.arrays import address_of
 from dlc.distributed.mesh_model import compile_on_mesh
 from dlc.errors import ShapeError
-from dlc.model_files import import_program
+from dlc.models.model_files import import_program
 from dlc.options import Options
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.collectives.threads import run_ranks

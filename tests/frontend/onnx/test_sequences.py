@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from onnx import NodeProto, TensorProto, helper
 
-from dlc.api import compile_model
 from dlc.errors import ModelError, UnsupportedError
 from dlc.frontend.onnx import import_model
+from dlc.models.api import compile_model
 from tests.frontend.onnx.build import model, op_names, run
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)

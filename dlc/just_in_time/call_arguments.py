@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from dlc.argument_validation import require_call_signature
+from dlc.argument_validation.validate import require_call_signature
 from dlc.arrays import require_unmasked, supports_only_dlpack, to_numpy
 from dlc.errors import DTypeError, OutOfRangeError, ShapeError
 from dlc.frontend.function_tracing import SymbolicSize

@@ -12,13 +12,13 @@ from dlc.arrays import Array, require_unmasked, to_numpy
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.files.model_source import ModelSource, path_or_bytes
 from dlc.instrument.report import Progress
-from dlc.model_files import compile_file
-from dlc.model_transforms import TrainStep, parse_model_transform
+from dlc.models.model_files import compile_file
 from dlc.options import CompileOptions, Options
 from dlc.runtime.models.model import Model
 from dlc.runtime.opencl.array import DeviceArray, to_target
 from dlc.runtime.opencl.devices import Device, all_devices
 from dlc.shapes.shape_specs import parse_shape_specs
+from dlc.training.model_transforms import TrainStep, parse_model_transform
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -104,7 +104,7 @@ def _progress_callback(progress: bool | Progress) -> AbstractContextManager[Prog
     if progress is not True:
         return nullcontext(progress or None)
     # Importing the terminal library is slow.
-    from dlc.progress import progress_on
+    from dlc.models.progress import progress_on
 
     return progress_on()
 

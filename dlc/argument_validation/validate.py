@@ -18,7 +18,7 @@ from reprlib import Repr
 from types import FrameType
 from typing import Any, TypeAlias, TypeVar, cast
 
-from dlc.annotation_parser import ArgumentKind, parse_annotation
+from dlc.argument_validation.annotation_parser import ArgumentKind, parse_annotation
 from dlc.errors import DlcError, DTypeError
 from dlc.source_locations import find_user_line, format_line, is_user_frame
 

@@ -1,31 +1,26 @@
-"""`@dlc.jit`: compile a Python function for the shapes and dtypes that it is called with."""
+"""Jitted functions: Python functions that are compiled for the shapes and dtypes of their calls."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any, Unpack, overload
+from typing import Any
 
 import numpy as np
 
-import dlc.numpy
 from dlc.arrays import ShapeDtype, TensorInfo
 from dlc.backends.base import Backend
 from dlc.backends.registry import backend_of
-from dlc.call_arguments import CallArguments, ParameterKinds, SymbolicSizes, symbolic_shape, type_exact_key
-from dlc.compiler import Program, compile, emit, specializer_for
+from dlc.compiler import Program, compile, specializer_for
 from dlc.compiler.sharding import AutoSharding, ShardedProgram, shard_program
-from dlc.compiler.sharding_report import sharding_text
 from dlc.deploy import save_model
 from dlc.distributed.annotations import annotated
 from dlc.distributed.distributed_array import DistributedArray
 from dlc.distributed.local_mesh import current_jit_mesh, jit_mesh
-from dlc.distributed.mesh_model import compile_sharded
 from dlc.distributed.placement import Placement
-from dlc.eager import EagerTrace, is_jit_disabled
-from dlc.errors import DlcError, DTypeError, UnsupportedError
+from dlc.errors import DlcError, UnsupportedError
 from dlc.explore import Page, explore
 from dlc.files.atomic_writes import to_path
 from dlc.frontend.donation import donate
@@ -33,9 +28,11 @@ from dlc.frontend.function_tracing import TracedFunction, trace
 from dlc.frontend.pytree import ARRAY_TYPES, Tree, flatten, tree_of_positional_arrays, unflatten
 from dlc.frontend.trace import Trace, Tracer, is_python_scalar, with_user_line
 from dlc.instrument.report import Report
+from dlc.just_in_time.call_arguments import CallArguments, ParameterKinds, SymbolicSizes, symbolic_shape, type_exact_key
+from dlc.just_in_time.eager import EagerTrace, is_jit_disabled
+from dlc.just_in_time.lowered import Lowered
 from dlc.measure.profile import Profile, profile
-from dlc.options import CompileOptions, Environment, Options, thread_count
-from dlc.runtime.collectives.mesh import Mesh
+from dlc.options import Environment, Options, thread_count
 from dlc.runtime.cpu.code.native import reserve_pools
 from dlc.runtime.cpu.direct_calls import DirectCall
 from dlc.runtime.models.model import Model, as_result, require_matching_inputs
@@ -47,41 +44,6 @@ from dlc.runtime.requests.submittable import Submittable
 from dlc.shapes.dims import Dim
 from dlc.shapes.domain import SizeDomain
 from dlc.shapes.ranges import require_in_range
-
-# Importing it defines the operators of traced arrays.
-_operators = dlc.numpy
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """A function traced for some arguments, for inspection: `predict.lower(x).as_text("linalg")`."""
-
-    program: Program
-    results: Tree
-    target: str | Backend
-    options: Options
-    # By leaf index of a Python scalar: the integer dtypes that it is converted to.
-    weak_argument_dtypes: Mapping[int, set[np.dtype[Any]]]
-    # The program of each rank of a function on a mesh.
-    sharded: ShardedProgram | None = None
-
-    def as_text(self, stage: str = "dl") -> str:
-        """Return the IR at the end of a stage (dl, fusion, linalg, tiling or loops), or the kernels as llvm or asm.
-
-        The stage `sharding` of a function on a mesh is the program of each rank, after a summary of its collectives.
-        """
-        if stage == "sharding":
-            if self.sharded is None:
-                raise UnsupportedError(f"{self.program.name}: it runs on one process; pass a mesh to dlc.jit")
-            return sharding_text(self.sharded)
-        return emit(self.program, stage, self.target, self.options)
-
-    def compile(self) -> Model:
-        """Compile the program to a model; its inputs and outputs are named by their positions in the arguments and results."""
-        if self.sharded is not None:
-            return compile_sharded(self.program, self.sharded, self.target, self.options)
-        return compile(self.program, self.target, self.options)
-
 
 # Python numbers take the dtype of the arrays that they are combined with; NumPy's scalars have one.
 _WEAK_TYPES = frozenset((bool, int, float))
@@ -390,78 +352,3 @@ class JitFunction(Submittable):
         return Specialization(
             _CompiledFunction(compiled.program, lowered.results, lowered.weak_argument_dtypes), compiled.domain
         )
-
-
-@overload
-def jit(function: Callable[..., Any], /) -> JitFunction: ...
-@overload
-def jit(
-    *,
-    target: str | Backend = "cpu",
-    static_argnames: str | Sequence[str] = (),
-    static_argnums: int | Sequence[int] = (),
-    dynamic: Mapping[str, Mapping[int, str]] | None = None,
-    donate_argnames: str | Sequence[str] = (),
-    mesh: Mesh | None = None,
-    in_shardings: Any = None,
-    out_shardings: Any = None,
-    auto: bool = False,
-    memory_price: float = 0.0,
-    **options: Unpack[CompileOptions],
-) -> Callable[[Callable[..., Any]], JitFunction]: ...
-def jit(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    target: str | Backend = "cpu",
-    static_argnames: str | Sequence[str] = (),
-    static_argnums: int | Sequence[int] = (),
-    dynamic: Mapping[str, Mapping[int, str]] | None = None,
-    donate_argnames: str | Sequence[str] = (),
-    mesh: Mesh | None = None,
-    in_shardings: Any = None,
-    out_shardings: Any = None,
-    auto: bool = False,
-    memory_price: float = 0.0,
-    **options: Unpack[CompileOptions],
-) -> Any:
-    """Compile a function on arrays for `target` when it is called: `@dlc.jit` or `@dlc.jit(target=…, …)`.
-
-    Args:
-        static_argnames, static_argnums: Arguments, by name or position, that are static settings and not arrays; the function
-            is specialized for each of their values.
-        dynamic: Symbolic dimensions by argument and axis, with an optional range: `{"x": {0: "N:1..32"}}` compiles one
-            dynamic-shape program where possible.
-        donate_argnames: Arguments whose memory the caller gives up. Each of their arrays is overwritten by the first remaining
-            result of the same shape and dtype (on CPUs; a read-only array is copied first). Raises ShapeError for an array
-            without such a result.
-        mesh: The ranks that run the function together (docs/distributed.md). They pass the same global arrays or
-            `DistributedArray`s; results that are sharded are `DistributedArray`s.
-        in_shardings, out_shardings: Trees of `dlc.P` for the arguments, a tuple with one entry per parameter, and for the
-            result. A `P` or None applies to all arrays below it; None leaves them to the compiler.
-        auto: Choose the shardings that annotations do not specify, to minimize the estimated time (docs/automatic_sharding.md).
-            Needs scipy.
-        memory_price: Seconds of estimated time that `auto` trades for each byte of arguments that a rank does not store.
-        options: `num_threads`, `cache`, `numerics` and others: see `CompileOptions`. Only the first compilation writes
-            `dump_ir`.
-
-    Raises what tracing raises: ShapeError and DTypeError start with the user's line.
-    """
-    if mesh is None and (in_shardings is not None or out_shardings is not None):
-        raise DTypeError('dlc.jit: in_shardings and out_shardings need a mesh: dlc.jit(mesh=dlc.make_mesh({"data": 2}))')
-    if mesh is None and auto:
-        raise DTypeError('dlc.jit: auto needs a mesh: dlc.jit(mesh=dlc.make_mesh({"data": 2}), auto=True)')
-    if mesh is not None and dynamic:
-        raise UnsupportedError("dlc.jit: dynamic dimensions on a mesh; functions on a mesh have static shapes")
-    compile_options = Options.from_keywords("dlc.jit", options)
-
-    def wrap(f: Callable[..., Any]) -> JitFunction:
-        static = (static_argnames,) if isinstance(static_argnames, str) else static_argnames
-        donated = (donate_argnames,) if isinstance(donate_argnames, str) else donate_argnames
-        static_positions = (static_argnums,) if isinstance(static_argnums, int) else static_argnums
-        placement = None if mesh is None else Placement(mesh, in_shardings, out_shardings, memory_price if auto else None)
-        return JitFunction(
-            ParameterKinds(f, static, static_positions, donated, dynamic or {}), target, compile_options, placement
-        )
-
-    return wrap if function is None else wrap(function)

@@ -19,7 +19,6 @@ from dlc.caching.model_cache import MLIR_SUFFIX, TFLITE_SUFFIX, TORCH_EXPORT_SUF
 from dlc.errors import UnsupportedError
 from dlc.instrument.report import Progress, Report
 from dlc.machine.garbage_collection import infrequent_collection
-from dlc.model_transforms import ModelTransform
 from dlc.options import Options
 from dlc.runtime.models.io_conversion import ConvertedModel
 from dlc.runtime.models.model import Model
@@ -30,6 +29,7 @@ from dlc.runtime.opencl.devices import select_device, target_of
 from dlc.shapes.dims import is_static, substitute
 from dlc.shapes.shape_specs import ShapeSpecs
 from dlc.target import Target, custom_target_location, is_opencl
+from dlc.training.model_transforms import ModelTransform
 
 if TYPE_CHECKING:
     from dlc.backends.base import Backend

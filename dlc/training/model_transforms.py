@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from dlc.argument_validation import validate_methods
+from dlc.argument_validation.validate import validate_methods
 from dlc.errors import DlcError
 
 DerivativeMode: TypeAlias = Literal["vjp", "jvp", "hvp"]
