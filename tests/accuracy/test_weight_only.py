@@ -115,6 +115,14 @@ def test_words_and_scales_of_a_row_are_prefetched() -> None:
     assert sum(isinstance(op, PrefetchOp) for kernel in kernels_of(p.module) for op in kernel.walk()) == 16
 
 
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+def test_products_of_a_row_use_several_threads(weights: str) -> None:
+    """Each point of the product reads a group of weights; a task has about half a million multiply-adds."""
+    w = RNG.standard_normal((1024, 2048)).astype(np.float32)
+    product = dlc.jit(target="cpu:avx2", weights=weights)(lambda x: x @ w).lower(*randoms((1, 1024))).compile()
+    assert max(tasks for kernel in product.artifact.kernels for tasks in kernel.tasks) >= 4
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("weights", ["int8", "int4"])
 @pytest.mark.parametrize("rows", [1, 6, 33])

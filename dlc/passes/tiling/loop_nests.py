@@ -121,6 +121,14 @@ class NestOp:
         has_products = bool(self.reductions) and len(self.inputs) >= 2 and self.scatter_dim is None
         return has_products and not any(self._is_streamed(a) for a in self.inputs)
 
+    @property
+    def multiply_adds_per_point(self) -> int:
+        """The multiply-adds of a contraction per point: each element that the body reads after the first is an operand of one.
+
+        A product with packed weights reads a whole block of the reduction per point.
+        """
+        return len(self.inputs) - 1
+
     @cached_property
     def num_accumulators(self) -> int:
         """The number of float accumulators per element: two if the body sums products before it adds to the accumulator."""

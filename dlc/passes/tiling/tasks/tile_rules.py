@@ -237,7 +237,7 @@ class TileRules:
         """Return the work of all ops for one index of the shared dimensions, in multiply-adds."""
         extents = self.nest.extents
         return sum(
-            (1 if op.is_contraction else self.target.costs.elementwise_work)
+            (op.multiply_adds_per_point if op.is_contraction else self.target.costs.elementwise_work)
             * prod(extents[d] for d in op.dims if d not in self.nest.shared_dims and d != op.scatter_dim)
             for op in self.nest.ops
         )
