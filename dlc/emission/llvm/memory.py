@@ -191,9 +191,9 @@ class LlvmMemoryWriter(LlvmWriter):
         """Read a tile [k, lane] whose columns are contiguous in memory: load square blocks by column and transpose them."""
         shape, types = vector_shape(result.type), self.layout(result.type)
         kind, width = types[0].kind, types[0].width
-        if len(shape) != 2 or access.strides[0] != 1 or not isinstance(access.strides[1], int) or access.strides[1] < 2:
+        if len(shape) != 2 or access.strides[0] != 1 or access.strides[1] in (0, 1):
             return None
-        side = min(self.lanes, shape[0])
+        side = min(self.lanes, shape[0], width)
         is_square = (
             all(t == types[0].with_width(width) for t in types)
             and side in (4, 8)
@@ -207,7 +207,7 @@ class LlvmMemoryWriter(LlvmWriter):
         for first_row in range(0, shape[0], side):
             rows: list[list[str]] = [[] for _ in range(side)]
             for lane in range(0, shape[1], side):
-                pointers = (self._pointer(access, first_row + (lane + j) * access.strides[1]) for j in range(side))
+                pointers = (self._pointer(*lane_access(self, access, first_row, lane + j)) for j in range(side))
                 for row, register_name in zip(
                     rows, self._transposed(square, [self._load(access, square, *p) for p in pointers]), strict=True
                 ):

@@ -226,7 +226,7 @@ class TileBody:
         ]
         output, axes = views[-1]
         lane = axes[-1] if axes else None
-        if lane is not None and any(_has_dynamic_stride(view, lane) for view in views):
+        if lane is not None and any(_has_dynamic_stride(view, lane) and not _is_transposed(view) for view in views):
             for body_builder, index in steps(builder, IterationRange(0, tile[lane].size), 1, f"j{lane}"):
                 element_views = {k: slice_at(body_builder, view, lane, index.offset) for k, view in operand_views.items()}
                 element_tile = {**tile, lane: tile[lane].subrange(body_builder, index.offset, 1)}
@@ -301,6 +301,12 @@ def _has_dynamic_stride(view: BufferView, d: int) -> bool:
     """Return whether the stride of a view along a dimension is dynamic."""
     buffer, axes = view
     return d in axes and not isinstance(strides_of(buffer)[list(axes).index(d)], int)
+
+
+def _is_transposed(view: BufferView) -> bool:
+    """Return whether a view is contiguous along its last axis, so that vectors along another axis are read as a transpose."""
+    buffer, axes = view
+    return strides_of(buffer)[-1] == 1
 
 
 def axis_ranges(builder: OpBuilder, nest_op: NestOp, k: int, tile: Tile) -> list[tuple[int, IterationRange]]:
