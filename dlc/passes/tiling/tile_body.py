@@ -305,8 +305,7 @@ def _has_dynamic_stride(view: BufferView, d: int) -> bool:
 
 def _is_transposed(view: BufferView) -> bool:
     """Return whether a view is contiguous along its last axis, so that vectors along another axis are read as a transpose."""
-    buffer, axes = view
-    return strides_of(buffer)[-1] == 1
+    return strides_of(view[0])[-1] == 1
 
 
 def axis_ranges(builder: OpBuilder, nest_op: NestOp, k: int, tile: Tile) -> list[tuple[int, IterationRange]]:
