@@ -20,6 +20,7 @@ from dlc.cli import main
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.dialects.dl.low_precision.bit_planes import BitPlanes
+from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS
 from dlc.dialects.dl.low_precision.weight_only_dot import MAX_WEIGHT_BITS
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.emission.llvm.kernel import emit_kernel
@@ -98,7 +99,12 @@ def test_words_are_multiplied_by_an_instruction(name: str, dot: str, instruction
         for step in stage.passes:
             step.apply(Context(), p.module)
     code = assembly(emit_kernel(next(iter(kernels_of(p.module))), target).text, target)
-    assert len(re.findall(rf"\t{instruction}\w*\s", code)) >= num_products and not re.search(r"\tv?pmulld|\tmul\tv", code)
+    count = len(re.findall(rf"\t{instruction}\w*\s", code))
+    assert count >= num_products and not re.search(r"\tv?pmulld|\tmul\tv", code)
+    if dot == "u8i7":
+        # Pairs are summed in 16 bits over as many words as fit.
+        num_sums = -(-planes.slots // PACKED_DOTS[dot].max_words_per_sum(128 * ((1 << bits) - 1)))
+        assert len(re.findall(r"\tvpmaddwd\s", code)) * planes.slots == count * num_sums
 
 
 def test_words_and_scales_of_a_row_are_prefetched() -> None:

@@ -6,7 +6,11 @@ evaluated and every language can emit it:
     Σⱼ ((a << up) >> down) · ((b << up) >> down) + c                    for integers, and
     f32(a << 16) · f32(b << 16) + (f32(a & upper) · f32(b & upper) + c)    for pairs of bf16, by their bits
 
-In `u8i7`, the sums of two neighbouring products are shifted up and down by 16 bits as well, so that they wrap as i16.
+In `u8i7`, the sums of two neighbouring products are shifted up and down by 16 bits as well, so that they wrap as i16. Such sums
+of several words may be added before:
+
+    ((Σᵢ (aᵢ₀ · bᵢ₀ + aᵢ₁ · bᵢ₁) << 16) >> 16) + ((Σᵢ (aᵢ₂ · bᵢ₂ + aᵢ₃ · bᵢ₃) << 16) >> 16) + c
+
 If the target has an instruction for it, the instruction replaces the last addition and the other ops are not emitted.
 """
 
@@ -14,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.dtypes import is_float
@@ -42,15 +47,18 @@ _INTRINSICS = {
 _ELEMENT_TYPES = {"i16": "i16", "u8i8": "i8", "u8i7": "i8", "bf16": "bfloat"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DotProduct:
-    """`dot(a, b) + c` at an op of a kernel, and the ops that define the product."""
+    """`Σ dot(a, b) + c` over pairs of `factors` at an op of a kernel, and the ops that define the products.
+
+    With pair sums, `steps` are the ops that add the last pair of each word.
+    """
 
     dot: str
-    a: SSAValue
-    b: SSAValue
+    factors: Sequence[tuple[SSAValue, SSAValue]]
     c: SSAValue
     inner_ops: frozenset[Operation]
+    steps: Sequence[Operation] = ()
 
 
 @dataclass(frozen=True)
@@ -86,20 +94,30 @@ def _match_product(op: arith.AddiOp | vector.FMAOp, name: str) -> DotProduct | N
 
 
 def _match_integer_product(total: SSAValue, c: SSAValue, name: str) -> DotProduct | None:
-    """Match `total + c` with `total = Σⱼ aⱼ · bⱼ`."""
-    dot, inner_ops = PACKED_DOTS[name], list[Operation]()
+    """Match `total + c` with `total = Σⱼ aⱼ · bⱼ`, or with sums of pairs over several words."""
+    dot, inner_ops, steps = PACKED_DOTS[name], list[Operation](), list[Operation]()
     if dot.pair_sums is None:
-        terms = _match_terms(total, dot.count, inner_ops)
+        words = [_match_terms(total, dot.count, inner_ops)]
     else:
-        shift = WORD_BITS - scalar.bits(dot.pair_sums)
-        terms = [
-            term
-            for pair_sum in _match_terms(total, dot.count // 2, inner_ops)
-            if (wrapped := _match_shift(pair_sum, arith.ShRSIOp, shift, inner_ops)) is not None
-            and (unwrapped := _match_shift(wrapped, arith.ShLIOp, shift, inner_ops)) is not None
-            for term in _match_terms(unwrapped, 2, inner_ops)
-        ]
-    if len(terms) != dot.count:
+        shift, chains = WORD_BITS - scalar.bits(dot.pair_sums), list[list[list[SSAValue]]]()
+        for pair_sum in _match_terms(total, dot.count // 2, inner_ops):
+            wrapped = _match_shift(pair_sum, arith.ShRSIOp, shift, inner_ops)
+            unwrapped = None if wrapped is None else _match_shift(wrapped, arith.ShLIOp, shift, inner_ops)
+            if unwrapped is None:
+                return None
+            steps = []
+            chains.append(_match_pairs(unwrapped, inner_ops, steps))
+        words = [[x for pair in pairs for x in pair] for pairs in zip(*chains, strict=False)]
+        if any(len(chain) != len(words) for chain in chains):
+            return None
+    factors = [_match_word(terms, inner_ops, name) for terms in words]
+    found = [x for x in factors if x is not None]
+    return DotProduct(name, found, c, frozenset(inner_ops), steps) if found and len(found) == len(factors) else None
+
+
+def _match_word(terms: Sequence[SSAValue], inner_ops: list[Operation], name: str) -> tuple[SSAValue, SSAValue] | None:
+    """Match products that are those of the elements 0, 1, … of two packed words."""
+    if len(terms) != PACKED_DOTS[name].count:
         return None
     factors: list[Sequence[SSAValue]] = []
     for term in terms:
@@ -107,7 +125,20 @@ def _match_integer_product(total: SSAValue, c: SSAValue, name: str) -> DotProduc
             return None
         inner_ops.append(term.owner)
         factors.append(term.owner.operands)
-    return _match_packed_operands(factors, c, inner_ops, name)
+    return _match_packed_operands(factors, inner_ops, name)
+
+
+def _match_pairs(total: SSAValue, inner_ops: list[Operation], steps: list[Operation]) -> list[list[SSAValue]]:
+    """Return the pairs of `((p₀ + q₀) + (p₁ + q₁)) + …`, products p and q; `steps` are the ops that end with each pair."""
+    pairs: list[list[SSAValue]] = []
+    while isinstance(total.owner, arith.AddiOp) and isinstance(total.owner.lhs.owner, arith.AddiOp):
+        inner_ops.append(total.owner)
+        steps.insert(0, total.owner)
+        pairs.insert(0, _match_terms(total.owner.rhs, 2, inner_ops))
+        total = total.owner.lhs
+    if isinstance(total.owner, arith.AddiOp):
+        steps.insert(0, total.owner)
+    return [_match_terms(total, 2, inner_ops), *pairs]
 
 
 def _match_terms(total: SSAValue, count: int, inner_ops: list[Operation]) -> list[SSAValue]:
@@ -131,18 +162,19 @@ def _match_float_product(op: vector.FMAOp, name: str) -> DotProduct | None:
         last = last.acc.owner
         inner_ops.append(last)
         factors.append(last.operands[:2])
-    return _match_packed_operands(factors, last.acc, inner_ops, name)
+    operands = _match_packed_operands(factors, inner_ops, name)
+    return None if operands is None else DotProduct(name, [operands], last.acc, frozenset(inner_ops))
 
 
 def _match_packed_operands(
-    factors: Sequence[Sequence[SSAValue]], c: SSAValue, inner_ops: list[Operation], name: str
-) -> DotProduct | None:
+    factors: Sequence[Sequence[SSAValue]], inner_ops: list[Operation], name: str
+) -> tuple[SSAValue, SSAValue] | None:
     """Match factors that are the elements 0, 1, … of two packed words; `inner_ops` are the ops that define the product."""
     dot, pairs = PACKED_DOTS[name], set[tuple[SSAValue | None, SSAValue | None]]()
     for j, (x, y) in enumerate(factors):
         pairs.add((_match_packed_operand(x, dot.data, j, inner_ops), _match_packed_operand(y, dot.weights, j, inner_ops)))
     a, b = pairs.pop()
-    return None if pairs or a is None or b is None else DotProduct(name, a, b, c, frozenset(inner_ops))
+    return None if pairs or a is None or b is None else (a, b)
 
 
 def _match_packed_operand(element: SSAValue, kind: Attribute, j: int, inner_ops: list[Operation]) -> SSAValue | None:
@@ -181,7 +213,9 @@ def _match_mask(x: SSAValue, mask: int, inner_ops: list[Operation]) -> SSAValue 
 def _unused_ops(products: Mapping[Operation, DotProduct]) -> set[Operation]:
     """Return the ops that only define dot products; several products may share the elements of a word."""
     unused = {op for product in products.values() for op in product.inner_ops}
-    unused.difference_update(x.owner for p in products.values() for x in (p.a, p.b, p.c) if isinstance(x.owner, Operation))
+    unused.difference_update(
+        x.owner for p in products.values() for x in (*chain(*p.factors), p.c) if isinstance(x.owner, Operation)
+    )
     pending = list(unused)
     while pending:
         op = pending.pop()
@@ -202,33 +236,63 @@ class LlvmDotProductWriter(LlvmWriter):
             op: p for op, p in products if all(t.width in self.names[p.dot] for t in self.layout(op.results[0].type))
         }
         self.skipped_ops = _unused_ops(self.products)
+        # The factors of each of several words, which are multiplied where the last pair is added.
+        steps = ((p, zip(p.steps, p.factors, strict=True)) for p in self.products.values() if len(p.factors) > 1)
+        self.words = {step: (p, *factors) for p, words in steps for step, factors in words}
+        self.pair_sums: dict[DotProduct, list[str]] = {}
 
     def visit(self, op: Operation) -> None:
+        if (word := self.words.get(op)) is not None:
+            self._multiply_word(*word)
         if op in self.skipped_ops:
             return
         if (product := self.products.get(op)) is None:
             super().visit(op)
             return
-        words = map(self.regs, (product.a, product.b, product.c))
-        registers = zip(self.layout(op.results[0].type), *words, strict=True)
-        self.bind(op.results[0], [self.dot(product.dot, *register) for register in registers])
+        registers, c = self.layout(op.results[0].type), self.regs(product.c)
+        if len(product.factors) > 1:
+            sums = zip(registers, self.pair_sums.pop(product), c, strict=True)
+            self.bind(op.results[0], [self._add_pairs(*register) for register in sums])
+            return
+        ((a, b),) = product.factors
+        words = zip(registers, self.regs(a), self.regs(b), c, strict=True)
+        self.bind(op.results[0], [self.dot(product.dot, *register) for register in words])
+
+    def _multiply_word(self, product: DotProduct, a: SSAValue, b: SSAValue) -> None:
+        """Emit the sums of pairs of products of a word, and add them to those of the words before."""
+        registers = self.layout(a.type)
+        words = zip(registers, self.regs(a), self.regs(b), strict=True)
+        sums = [self._multiply_pairs(product.dot, *register) for register in words]
+        if (totals := self.pair_sums.get(product)) is not None:
+            pairs = (type.with_kind("i16").with_width(2 * type.width) for type in registers)
+            sums = [self.compute("add", *operands) for operands in zip(pairs, totals, sums, strict=True)]
+        self.pair_sums[product] = sums
+
+    def _multiply_pairs(self, name: str, type: Register, a: str, b: str) -> str:
+        """Emit the sums of pairs of products, in 16 bits."""
+        elements = f"<{PACKED_DOTS[name].count * type.width} x {_ELEMENT_TYPES[name]}>"
+        a, b = (self._bitcast(type, x, elements) for x in (a, b))
+        function = f"call <{2 * type.width} x i16> @llvm.{self.names[name][type.width]}"
+        return self.define(f"{function}({elements} {a}, {elements} {b})", a, b)
+
+    def _add_pairs(self, type: Register, pairs: str, c: str) -> str:
+        """Emit `c` plus the sums of neighbouring 16-bit integers."""
+        pair_type = f"<{2 * type.width} x i16>"
+        function = f"call {llvm_type(type)} @llvm.{self.names['i16'][type.width]}"
+        return self.compute("add", type, self.define(f"{function}({pair_type} {pairs}, {pair_type} splat (i16 1))", pairs), c)
+
+    def _bitcast(self, type: Register, x: str, elements: str) -> str:
+        """Emit the elements of the words of a register."""
+        packed_type = llvm_type(type.with_kind("i32"))
+        return self.define_once(f"bitcast {packed_type} {x} to {elements}", x, insertion_point=InsertionPoint.MOVABLE)
 
     def dot(self, name: str, type: Register, a: str, b: str, c: str) -> str:
         """Emit `dot(a, b) + c`."""
-        packed_type, count = llvm_type(type.with_kind("i32")), PACKED_DOTS[name].count * type.width
-        vector_type, element_vector_type = llvm_type(type), f"<{count} x {_ELEMENT_TYPES[name]}>"
-        a, b = (
-            self.define_once(f"bitcast {packed_type} {x} to {element_vector_type}", x, insertion_point=InsertionPoint.MOVABLE)
-            for x in (a, b)
-        )
         if PACKED_DOTS[name].pair_sums is not None:
-            pair_type = f"<{2 * type.width} x i16>"
-            function = f"call {pair_type} @llvm.{self.names[name][type.width]}"
-            pairs = self.define(f"{function}({element_vector_type} {a}, {element_vector_type} {b})", a, b)
-            function = f"call {vector_type} @llvm.{self.names['i16'][type.width]}"
-            return self.compute(
-                "add", type, self.define(f"{function}({pair_type} {pairs}, {pair_type} splat (i16 1))", pairs), c
-            )
+            return self._add_pairs(type, self._multiply_pairs(name, type, a, b), c)
+        count = PACKED_DOTS[name].count * type.width
+        vector_type, element_vector_type = llvm_type(type), f"<{count} x {_ELEMENT_TYPES[name]}>"
+        a, b = (self._bitcast(type, x, element_vector_type) for x in (a, b))
         function = f"call {vector_type} @llvm.{self.names[name][type.width]}"
         if name != "i16":
             return self.define(f"{function}({vector_type} {c}, {element_vector_type} {a}, {element_vector_type} {b})", c, a, b)

@@ -13,7 +13,7 @@ Exceptions:
 - Few rows, as in a matrix-vector product: four vectors, if one tile has registers for all rows, since a second tile
   would read all weights again. With `decodes_weights` (weight-only quantization) this applies to a single row only.
 - `sums_per_step`: the contraction needs additional accumulators in each step of the reduction, so a panel has only one
-  vector per eight registers. With 32 registers these are four vectors, as for a single row: both share packed weights.
+  vector per eight registers, and any number of rows shares packed weights.
 - Devices with work-groups: one panel of all channels, padded so that rows are aligned to vector loads of four
   elements, and long rows to memory lines.
 """
@@ -49,8 +49,9 @@ def choose_panel_width(
         return _padded_row_elements(out_channels)
     if out_channels <= lanes:
         return out_channels
+    vectors_per_eight_registers = target.vector_registers // 8
     if sums_per_step and rows > 1:
-        return min(target.vector_registers // 8 * lanes, out_channels)
+        return min(vectors_per_eight_registers * lanes, out_channels)
     costs = target.costs
     # A tile with few rows leaves registers free; wide panels use them to keep more loads of weights in flight.
     has_few_rows = (
@@ -59,6 +60,8 @@ def choose_panel_width(
     )
     preferred_vectors = _MAX_PANEL_VECTORS if has_few_rows else 2
     max_vectors = _MAX_PANEL_VECTORS if target.vector_registers >= 32 or has_few_rows else 3
+    if sums_per_step:
+        max_vectors = min(max_vectors, vectors_per_eight_registers)
 
     # Products of few rows wait for memory rather than for the FMA latency.
     latency_rows = 0 if has_few_rows else row_extent or rows

@@ -23,8 +23,9 @@ WORD_BITS = 32
 class PackedDot:
     """The dot product of two words, `Σⱼ aⱼ · bⱼ` of the elements packed in them. The first element is in the lowest bits.
 
-    An integer sum is exact except that it wraps as i32, and with `pair_sums` the sum of each two neighbouring products wraps as
-    that type. A float sum is f32: the last product is added to the total first, then the one before it, each rounded once.
+    An integer sum is exact except that it wraps as i32. With `pair_sums`, the sum of each two neighbouring products wraps as
+    that type, or the sum of these sums over several words. A float sum is f32: the last product is added to the total first,
+    then the one before it, each rounded once.
     """
 
     data: Attribute
@@ -46,21 +47,72 @@ class PackedDot:
         min_weight, max_weight = scalar.limits(self.weights)
         if not min_weight <= low <= high <= max_weight:
             return False
-        max_pair_sum = 2 * max(-low, high) * scalar.limits(self.data)[1]
-        return self.pair_sums is None or max_pair_sum <= scalar.limits(self.pair_sums)[1]
+        max_product = max(-low, high, 1) * int(scalar.limits(self.data)[1])
+        return self.pair_sums is None or self.max_words_per_sum(max_product) > 0
+
+    def max_words_per_sum(self, max_product: int) -> int:
+        """Return the number of words whose pair sums `pair_sums` holds, if no product has a larger magnitude."""
+        assert self.pair_sums is not None
+        return int(scalar.limits(self.pair_sums)[1] // (2 * max_product))
 
     def accumulate(self, body: Body, total: SSAValue, a: SSAValue, b: SSAValue) -> SSAValue:
         """Emit `total` plus the dot product of two i32 words."""
-        pairs = [(unpack_element(body, a, self.data, j), unpack_element(body, b, self.weights, j)) for j in range(self.count)]
+        if self.pair_sums is not None:
+            return self.add_pair_sums(body, total, self.multiply_pairs(body, a, b))
+        pairs = self._unpack(body, a, b)
         if is_float(self.data):
             return reduce(lambda t, pair: scalar.multiply_add(body, *pair, t), reversed(pairs), total)
         terms = [scalar.multiply(body, *pair) for pair in pairs]
-        if self.pair_sums is not None:
-            shift = WORD_BITS - scalar.bits(self.pair_sums)
-            sums = (scalar.add(body, *terms[j : j + 2]) for j in range(0, self.count, 2))
-            shifted_sums = (body(arith.ShLIOp(x, scalar.like(body, shift, x))) for x in sums)
-            terms = [body(arith.ShRSIOp(x, scalar.like(body, shift, x))) for x in shifted_sums]
         return scalar.add(body, reduce(lambda x, y: scalar.add(body, x, y), terms), total)
+
+    def multiply_pairs(self, body: Body, a: SSAValue, b: SSAValue) -> Sequence[SSAValue]:
+        """Emit the sums of each two neighbouring products of two words of integers, as i32."""
+        terms = [scalar.multiply(body, *pair) for pair in self._unpack(body, a, b)]
+        return [scalar.add(body, *terms[j : j + 2]) for j in range(0, self.count, 2)]
+
+    def add_pair_sums(self, body: Body, total: SSAValue, sums: Sequence[SSAValue]) -> SSAValue:
+        """Emit `total` plus sums of pairs of products, each of which wraps as `pair_sums`."""
+        assert self.pair_sums is not None
+        shift = WORD_BITS - scalar.bits(self.pair_sums)
+        shifted_sums = (body(arith.ShLIOp(x, scalar.like(body, shift, x))) for x in sums)
+        terms = [body(arith.ShRSIOp(x, scalar.like(body, shift, x))) for x in shifted_sums]
+        return scalar.add(body, reduce(lambda x, y: scalar.add(body, x, y), terms), total)
+
+    def _unpack(self, body: Body, a: SSAValue, b: SSAValue) -> Sequence[tuple[SSAValue, SSAValue]]:
+        """Emit the pairs of elements of two words."""
+        return [(unpack_element(body, a, self.data, j), unpack_element(body, b, self.weights, j)) for j in range(self.count)]
+
+
+class DotAccumulator:
+    """A sum of dot products of words of integers whose products have at most the magnitude `max_product`.
+
+    Pair sums of as many words as fit are added in their type.
+    """
+
+    def __init__(self, dot: PackedDot, max_product: int, total: SSAValue) -> None:
+        self.dot = dot
+        self.max_words_per_sum = 1 if dot.pair_sums is None else dot.max_words_per_sum(max_product)
+        self.total = total
+        self.pair_sums: Sequence[SSAValue] = ()
+        self.num_words = 0
+
+    def add(self, body: Body, a: SSAValue, b: SSAValue) -> None:
+        """Emit the addition of the dot product of two i32 words."""
+        if self.dot.pair_sums is None:
+            self.total = self.dot.accumulate(body, self.total, a, b)
+            return
+        sums = self.dot.multiply_pairs(body, a, b)
+        self.pair_sums = [scalar.add(body, *x) for x in zip(self.pair_sums, sums, strict=True)] if self.pair_sums else sums
+        self.num_words += 1
+        if self.num_words == self.max_words_per_sum:
+            self.finish(body)
+
+    def finish(self, body: Body) -> SSAValue:
+        """Emit the addition of pending pair sums, and return the sum."""
+        if self.pair_sums:
+            self.total = self.dot.add_pair_sums(body, self.total, self.pair_sums)
+            self.pair_sums, self.num_words = (), 0
+        return self.total
 
 
 # Dot products by name: element types of data and of weights. CPUs multiply pairs of i16 (vpmaddwd) or bf16 (vdpbf16ps), or

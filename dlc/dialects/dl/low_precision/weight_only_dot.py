@@ -13,7 +13,7 @@ from dlc.dialects.dl.contractions.contraction import iteration_space
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.dialects.dl.interfaces import Body, Contraction, Structure
 from dlc.dialects.dl.low_precision.bit_planes import BitPlanes
-from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, unpack_words
+from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, DotAccumulator, unpack_words
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     AffineExpr,
@@ -193,13 +193,16 @@ class MatmulWeightOnlyDotOp(Contraction):
         halves = (0, 1) if self.has_pairs else (None,)
         # The sum of each part, the high part first.
         sums = [*[scalar.like(body, 0, start)] * (self.num_parts - 1), start]
+        max_row_magnitude = -int(scalar.limits(dot.weights)[0])
+        accumulators = [DotAccumulator(dot, ((1 << planes.bits) - 1) * max_row_magnitude, total) for total in sums]
         for group in range(len(words) // planes.words):
             group_words = words[group * planes.words : (group + 1) * planes.words]
             for slot in range(planes.slots):
                 for half in halves:
                     weights = planes.extract(body, group_words, slot, half)
-                    sums = [dot.accumulate(body, total, weights, next(remaining)) for total in sums]
-        *high, low = sums
+                    for accumulator in accumulators:
+                        accumulator.add(body, weights, next(remaining))
+        *high, low = (accumulator.finish(body) for accumulator in accumulators)
         for part in high:
             low = scalar.add(body, body(arith.ShLIOp(part, scalar.like(body, _PART_BITS, part))), low)
         return low
