@@ -223,7 +223,7 @@ class _Server:
             raise HttpError(429, f"{model.name}: {max_pending} requests are waiting; try again later")
         timeouts = [seconds for seconds in (parsed.timeout, self.limits.deadline) if seconds is not None]
         future = model.calls.submit(parsed.inputs, priority=parsed.priority, deadline=min(timeouts, default=None))
-        outputs = await until_disconnected(request, asyncio.wrap_future(future))
+        outputs = await until_disconnected(request, future)
         return {name: np.asarray(array) for name, array in outputs.items()}
 
 

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future as BaseFuture
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
 from dlc.errors import ArgumentError, DeviceError, ShapeError, UnsupportedError
@@ -34,34 +33,22 @@ from dlc.shapes.dims import Dim, is_symbol
 _MAX_PENDING_CALLS = 1024
 
 
-@dataclass(eq=False)
-class _BatchedRequest:
-    """A request, without arrays and future when it has ended: its future, and the traceback of its error, refer to it."""
+class _BatchedRequest(Future):
+    """A request, which is its own future; it has no arrays when it has ended."""
 
-    priority: int
-    deadline: float | None
-    arrays: list[Any] = field(default_factory=list[Any])
-    rows: int = 0
-    future: Future | None = None
-    group: _Group | None = None
+    def __init__(self, model: BatchedModel, priority: int, deadline: float | None) -> None:
+        super().__init__()
+        self._model = model
+        self.priority, self.deadline = priority, deadline
+        self.arrays: list[Any] = []
+        self.rows = 0
+        # None unless it waits in one.
+        self.group: _Group | None = None
+        # Then "running", or "withdrawn": cancelled, past its deadline, or with invalid arguments.
+        self.state = "waiting"
 
-    def start(self) -> bool:
-        """Return whether the request runs, because it is not cancelled."""
-        return self.future is not None and self.future.set_running_or_notify_cancel()
-
-    def succeed(self, result: dict[str, Any]) -> None:
-        """End a running request."""
-        self.release().set_result(result)
-
-    def fail(self, error: BaseException) -> None:
-        """End a running request."""
-        self.release().set_exception(error)
-
-    def release(self) -> Future:
-        """Return the future, and forget it and the arrays."""
-        future, self.future, self.arrays = self.future, None, []
-        assert future is not None
-        return future
+    def withdraw(self) -> bool:
+        return self._model.withdraw(self)
 
 
 @dataclass(eq=False)
@@ -154,32 +141,46 @@ class BatchedModel(Submittable):
         until = None if deadline is None else self._threading.clock() + deadline
         if (deadline is not None and deadline < 0) or not self._enter(deadline):
             return late_future(self.name)
-        request = _BatchedRequest(priority, until)
-        request.future = future = Future(partial(self._cancel, request))
-        missing = [len(dependencies := futures_in((*arguments, *named.values()))) + 1]
+        request = _BatchedRequest(self, priority, until)
+        dependencies = futures_in((*arguments, *named.values()))
+        try:
+            if dependencies:
+                self._join_when_done(request, dependencies, arguments, named)
+            else:
+                self._join(request, arguments, named)
+            return request
+        finally:
+            # The traceback of an error in the arguments refers to this frame: with the request in it, that would be a cycle.
+            del request
 
-        def resolve(error: BaseException | None) -> None:
-            """Join the request when all dependencies are done, or fail it with the first that fails."""
+    def _join_when_done(
+        self,
+        request: _BatchedRequest,
+        dependencies: Sequence[BaseFuture[Any]],
+        arguments: Sequence[Any],
+        named: Mapping[str, Any],
+    ) -> None:
+        """Join a request when the futures among its arguments are done, or fail it with the first that fails."""
+        missing = [len(dependencies)]
+
+        def resolve(done: BaseFuture[Any]) -> None:
+            error = error_of(done)
             with self._lock:
                 if not missing[0]:
                     return
                 missing[0] = missing[0] - 1 if error is None else 0
                 is_resolved = not missing[0]
-            if is_resolved and error is None:
-                self._join(request, arguments, named, has_futures=bool(dependencies))
-            elif is_resolved and error is not None:
+            if error is not None:
                 self._fail(request, error)
+            elif is_resolved:
+                self._join(request, arguments, named, has_futures=True)
 
         for dependency in dependencies:
-            dependency.add_done_callback(lambda done: resolve(error_of(done)))
-        try:
-            resolve(None)
-            return future
-        finally:
-            # The traceback of an error in the arguments refers to this frame: with the future in it, that would be a cycle.
-            del future
+            dependency.add_done_callback(resolve)
 
-    def _join(self, request: _BatchedRequest, arguments: Sequence[Any], named: Mapping[str, Any], *, has_futures: bool) -> None:
+    def _join(
+        self, request: _BatchedRequest, arguments: Sequence[Any], named: Mapping[str, Any], *, has_futures: bool = False
+    ) -> None:
         """Add a request whose arguments are known to its group."""
         try:
             if has_futures:
@@ -192,10 +193,12 @@ class BatchedModel(Submittable):
                 )
         except BaseException as error:
             self._fail(request, error)
+            # The traceback refers to this frame: without the request in it, the error is no cycle.
+            del request
             return
         try:
             with self._lock:
-                if request.future is None or request.future.done():
+                if request.state != "waiting":
                     return
                 group, starts = self._admit(request)
         except DeviceError as error:
@@ -243,22 +246,27 @@ class BatchedModel(Submittable):
 
         return lambda: self._fail(request, deadline_error(self.name))
 
-    def _cancel(self, request: _BatchedRequest) -> bool:
+    def withdraw(self, request: _BatchedRequest) -> bool:
+        """Remove a request that has not started; return whether it will not run."""
         with self._lock:
-            if not self._leave(request) and request.future is not None and request.future.running():
-                return False
-            if request.future is not None:
-                request.release()
-                self._leave_queue()
-            return True
+            if request.state == "waiting":
+                self._leave(request)
+                self._end_wait(request)
+            return request.state == "withdrawn"
 
     def _fail(self, request: _BatchedRequest, error: BaseException) -> None:
         """End a request that has not started."""
         with self._lock:
-            if not request.start():
+            if request.state != "waiting":
                 return
-            self._leave_queue()
-        request.fail(error)
+            self._end_wait(request)
+        if request.set_running_or_notify_cancel():
+            request.set_exception(error)
+
+    def _end_wait(self, request: _BatchedRequest) -> None:
+        """Release the arrays and the slot of a request that will not run; called under the lock."""
+        request.state, request.arrays = "withdrawn", []
+        self._leave_queue()
 
     def _leave(self, request: _BatchedRequest) -> bool:
         """Remove a request from its group; return False if it is in none."""
@@ -288,9 +296,9 @@ class BatchedModel(Submittable):
             while group.waiting and rows + group.waiting[0].rows <= self.max_batch:
                 request = group.waiting.popleft()
                 self._taken(group, request)
-                if request.start():
-                    batch.append(request)
-                    rows += request.rows
+                request.state = "running"
+                batch.append(request)
+                rows += request.rows
             continues = bool(group.waiting) and not group.calls
             priority = group.waiting[0].priority if group.waiting else 0
             if continues:
@@ -302,48 +310,44 @@ class BatchedModel(Submittable):
             self._start(group, priority)
         if not batch:
             return
-        try:
-            results = self._joined_results(batch)
-        except BaseException as error:
-            if len(batch) > 1:
-                # Only some of the requests may have an error.
-                self._run_separately(batch)
-                return
-            self._end(batch)
-            batch[0].fail(error)
-            return
-        self._end(batch)
-        for request, result in zip(batch, results, strict=True):
-            request.succeed(result)
+        for request in batch:
+            request.set_running_or_notify_cancel()
+        results = self._joined_results([request.arrays for request in batch])
+        if isinstance(results, BaseException) and len(batch) > 1:
+            # Only some of the requests may have an error.
+            for request in batch:
+                self._end([request], self._joined_results([request.arrays]))
+        else:
+            self._end(batch, results)
 
-    def _end(self, batch: Sequence[_BatchedRequest]) -> None:
+    def _end(self, batch: Sequence[_BatchedRequest], results: Sequence[dict[str, Any]] | BaseException) -> None:
+        """Release the arrays and the slots of requests that have run, and end them with their results, or with an error."""
+        for request in batch:
+            request.arrays = []
         with self._lock:
             self._leave_queue(len(batch))
+        if isinstance(results, BaseException):
+            batch[0].set_exception(results)
+            return
+        for request, result in zip(batch, results, strict=True):
+            request.set_result(result)
 
-    def _joined_results(self, batch: Sequence[_BatchedRequest]) -> list[dict[str, Any]]:
-        names = [info.name for info in self.outputs]
-        if len(batch) == 1:
-            return [dict(zip(names, map(as_result, self.model.run_unchecked(batch[0].arrays)), strict=True))]
-        arrays = [np.concatenate(parts) for parts in zip(*(request.arrays for request in batch), strict=True)]
-        outputs: list[NDArray[Any]] = [np.asarray(output) for output in self.model.run_unchecked(arrays)]
+    def _joined_results(self, requests: Sequence[Sequence[Any]]) -> list[dict[str, Any]] | BaseException:
+        """Return the results for the arrays of each request, or the error of the call, whose traceback refers to no request."""
+        try:
+            if len(requests) == 1:
+                return [self.model(*requests[0])]
+            arrays = [np.concatenate(parts) for parts in zip(*requests, strict=True)]
+            outputs = {name: as_result(np.asarray(output)) for name, output in self.model(*arrays).items()}
+        except BaseException as error:
+            return error
         results, start = list[dict[str, Any]](), 0
-        for request in batch:
+        for first, *_ in requests:
+            end = start + len(first)
             # Copied: a view would keep the results of the whole batch alive.
-            rows = slice(start, start + request.rows)
-            results.append({name: as_result(output[rows].copy()) for name, output in zip(names, outputs, strict=True)})
-            start += request.rows
+            results.append({name: output[start:end].copy() for name, output in outputs.items()})
+            start = end
         return results
-
-    def _run_separately(self, batch: Sequence[_BatchedRequest]) -> None:
-        for request in batch:
-            try:
-                (result,) = self._joined_results([request])
-            except BaseException as error:
-                self._end([request])
-                request.fail(error)
-            else:
-                self._end([request])
-                request.succeed(result)
 
 
 def batched(

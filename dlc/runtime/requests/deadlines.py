@@ -9,6 +9,7 @@ from itertools import count
 from numbers import Real
 from operator import index
 from typing import Generic, TypeVar
+from weakref import ReferenceType
 
 from dlc.errors import ArgumentError, DeviceError
 from dlc.runtime.requests.threading_primitives import IDLE_SECONDS, Gate, Lock, Threading
@@ -44,13 +45,13 @@ class Deadlines(Generic[Item]):
 
     `lock` guards all fields and is held by the callers of `add`, who also decrement `num_live` when an item ends.
     `expire(item)` ends an item under the lock; it returns a function that reports the expiry without the lock, or None if the
-    item has ended.
+    item has ended. The heap does not keep items alive: an ended request holds its result.
     """
 
     def __init__(self, lock: Lock, threading: Threading, expire: Callable[[Item], Callable[[], None] | None]) -> None:
         self._lock, self._threading, self._expire = lock, threading, expire
         self.num_live = 0
-        self._heap: list[tuple[float, int, Item]] = []
+        self._heap: list[tuple[float, int, ReferenceType[Item]]] = []
         self._numbers = count()
         # The event on which the thread waits, or None without a thread; the flag is set while it waits.
         self._gate: Gate | None = None
@@ -68,9 +69,9 @@ class Deadlines(Generic[Item]):
             self._gate.open()
         self.num_live += 1
         if len(self._heap) > _MIN_HEAP_ENTRIES + 2 * self.num_live:
-            self._heap = [entry for entry in self._heap if is_live(entry[2])]
+            self._heap = [entry for entry in self._heap if (live := entry[2]()) is not None and is_live(live)]
             heapify(self._heap)
-        heappush(self._heap, (deadline, next(self._numbers), item))
+        heappush(self._heap, (deadline, next(self._numbers), ReferenceType(item)))
 
     def _start(self) -> None:
         """Start the thread, which waits for the lock first."""
@@ -84,24 +85,29 @@ class Deadlines(Generic[Item]):
     def _watch(self, gate: Gate) -> None:
         """End items whose deadline has passed; exit after `IDLE_SECONDS` without deadlines."""
         while True:
-            with self._lock:
-                reports, now = list[Callable[[], None]](), self._threading.clock()
-                while self._heap and self._heap[0][0] <= now:
-                    report = self._expire(heappop(self._heap)[2])
-                    if report is not None:
-                        reports.append(report)
-                seconds = self._heap[0][0] - now if self._heap else IDLE_SECONDS
-                was_empty = not self._heap
-                self._is_waiting = not reports
-            for report in reports:
-                report()
-            if reports or gate.wait(seconds):
+            seconds = self._end_expired()
+            if seconds is None or gate.wait(seconds):
                 continue
             with self._lock:
                 if not self._is_waiting:
                     # The event was set after the timeout: consume it.
                     gate.wait()
-                elif was_empty and not self._heap:
+                elif seconds == IDLE_SECONDS and not self._heap:
                     self._gate, self._is_waiting = None, False
                     return
                 self._is_waiting = False
+
+    def _end_expired(self) -> float | None:
+        """End items whose deadline has passed, and return None; without any, return the seconds until the next deadline."""
+        with self._lock:
+            reports, now = list[Callable[[], None]](), self._threading.clock()
+            while self._heap and self._heap[0][0] <= now:
+                item = heappop(self._heap)[2]()
+                report = None if item is None else self._expire(item)
+                if report is not None:
+                    reports.append(report)
+            self._is_waiting = not reports
+            seconds = self._heap[0][0] - now if self._heap else IDLE_SECONDS
+        for report in reports:
+            report()
+        return None if reports else seconds

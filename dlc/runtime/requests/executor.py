@@ -39,12 +39,8 @@ _MIN_HEAP_ENTRIES = 64
 _NOT_STARTED = ("waiting", "queued")
 
 
-class Request:
-    """A submitted call. All fields but the future belong to the executor."""
-
-    __slots__ = (
-        "arguments", "context", "deadline", "future", "has_futures", "missing", "named", "order", "queue", "state", "threads",
-    )  # fmt: skip
+class Request(Future):
+    """A submitted call, which is its own future. The public fields belong to the executor."""
 
     def __init__(
         self,
@@ -55,7 +51,8 @@ class Request:
         deadline: float | None,
         executor: Executor,
     ) -> None:
-        self.queue = queue
+        super().__init__()
+        self.queue, self._executor = queue, executor
         self.arguments, self.named = arguments, named
         # The negated priority, then the number of the submission.
         self.order = order
@@ -66,16 +63,17 @@ class Request:
         # Processors that it occupies while it runs.
         self.threads = 0
         self.context: Context | None = copy_context()
-        # None when it has ended: the future refers to the request, and a cycle would keep results alive.
-        self.future: Future | None = Future(partial(executor.cancel, self))
+
+    def withdraw(self) -> bool:
+        return self._executor.withdraw(self)
 
     def __lt__(self, other: Request) -> bool:
         return self.order < other.order
 
-    def end(self, state: str) -> None:
-        """Release the arguments and the future: a heap may refer to the request for some time."""
+    def release(self, state: str) -> None:
+        """Release the arguments, which the future must not keep alive."""
         self.state = state
-        self.arguments, self.named, self.context, self.future = (), {}, None, None
+        self.arguments, self.named, self.context = (), {}, None
 
 
 class QueueState:
@@ -187,8 +185,6 @@ class Executor:
             return late_future(queue.name)
         deadline = None if seconds is None else self._clock() + seconds
         request = Request(queue, arguments, named, (-priority, next(self._numbers)), deadline, self)
-        future = request.future
-        assert future is not None
         if dependencies:
             # One more, so that the request is not queued before all callbacks are registered.
             request.has_futures, request.missing = True, len(dependencies) + 1
@@ -206,25 +202,24 @@ class Executor:
             for dependency in dependencies:
                 dependency.add_done_callback(lambda done: self._resolve(request, error_of(done)))
             self._resolve(request, None)
-        return future
+        return request
 
-    def cancel(self, request: Request) -> bool:
-        """Cancel a request; return whether it will not run."""
+    def withdraw(self, request: Request) -> bool:
+        """Remove a request that has not started from its queue; return whether it will not run."""
         with self._lock:
-            return self._withdraw(request) is not None or request.state == "withdrawn"
+            return self._withdraw(request) or request.state == "withdrawn"
 
     def close(self) -> None:
         """Cancel the requests that have not started, and wait for those that run: called when the interpreter exits."""
         with self._lock:
-            withdrawn = [self._withdraw(request) for queue in self._active for request in queue.heap]
+            withdrawn = [request for queue in self._active for request in queue.heap if self._withdraw(request)]
             drained = self._drained = self.threading.make_gate() if self._busy else None
-        for future in withdrawn:
-            if future is not None:
-                future.cancel()
+        for request in withdrawn:
+            request.cancel()
         if drained is not None:
             drained.wait()
 
-    def _admit(self, request: Request) -> Sequence[Future]:
+    def _admit(self, request: Request) -> Sequence[Request]:
         if request.deadline is not None:
             self._deadlines.add(request.deadline, request, lambda r: r.state in _NOT_STARTED)
         request.queue.pending += 1
@@ -261,31 +256,29 @@ class Executor:
                 return
             request.missing -= 1
             failed = self._enqueue(request) if request.missing == 0 and error is None else ()
-            future = self._withdraw(request) if error is not None else None
+            is_withdrawn = error is not None and self._withdraw(request)
         if failed:
             _report_no_thread(failed)
-        if future is not None and future.set_running_or_notify_cancel():
-            future.set_exception(error)
+        if is_withdrawn and request.set_running_or_notify_cancel():
+            request.set_exception(error)
 
-    def _withdraw(self, request: Request) -> Future | None:
-        """End a request that has not started and return its future; return None for one that has started or ended."""
+    def _withdraw(self, request: Request) -> bool:
+        """Remove a request from its queue; return False for one that has started or ended."""
         if request.state not in _NOT_STARTED:
-            return None
-        future = request.future
+            return False
         self._end_wait(request)
-        request.end("withdrawn")
-        return future
+        request.release("withdrawn")
+        return True
 
     def _expire(self, request: Request) -> Callable[[], None] | None:
-        queue, future = request.queue, self._withdraw(request)
-        return None if future is None else lambda: _report_expiry(queue, future)
+        return partial(_report_expiry, request) if self._withdraw(request) else None
 
     def _end_wait(self, request: Request) -> None:
         self._leave(request.queue)
         if request.deadline is not None:
             self._deadlines.num_live -= 1
 
-    def _enqueue(self, request: Request) -> Sequence[Future]:
+    def _enqueue(self, request: Request) -> Sequence[Request]:
         queue = request.queue
         request.state = "queued"
         if queue.running == 0 and queue.first() is None:
@@ -294,9 +287,9 @@ class Executor:
         self._active.add(queue)
         return self._dispatch()
 
-    def _dispatch(self) -> Sequence[Future]:
-        """Start requests while processors are free; return the futures of those for which the system cannot create a thread."""
-        failed: list[Future] = []
+    def _dispatch(self) -> Sequence[Request]:
+        """Start requests while processors are free; return those for which the system cannot create a thread."""
+        failed: list[Request] = []
         while (request := self._take()) is not None:
             self._busy += 1
             if self._idle:
@@ -311,8 +304,7 @@ class Executor:
                 self.threading.start_thread(lambda worker=worker: self._work(worker), "dlc-requests")
             except RuntimeError:
                 self._busy -= 1
-                if request.future is not None:
-                    failed.append(request.future)
+                failed.append(request)
                 self._release(request, 0.0)
         return failed
 
@@ -352,7 +344,7 @@ class Executor:
         queue.used += used - queue.average
         queue.average += _LAST_FRACTION * (used - queue.average) * (1 if queue.average else 1 / _LAST_FRACTION)
         self._occupied -= request.threads
-        request.end("done")
+        request.release("done")
 
     def _work(self, worker: _Worker) -> None:
         """Run the requests that are assigned to a worker; exit after `IDLE_SECONDS` without one."""
@@ -385,10 +377,9 @@ class Executor:
 
     @staticmethod
     def _run(request: Request) -> None:
-        """Run a request and set its result; callbacks of its future run here."""
-        future = request.future
-        assert future is not None and request.context is not None
-        future.set_running_or_notify_cancel()
+        """Run a request and set its result; callbacks of the future run here."""
+        assert request.context is not None
+        request.set_running_or_notify_cancel()
         try:
             resolve: Callable[[Any], Any] = with_results if request.has_futures else _unchanged
             run = partial(request.context.run, request.queue.run, *resolve(request.arguments), **resolve(request.named))
@@ -398,11 +389,11 @@ class Executor:
                 with running_on(request.queue.cpus):
                     result = run()
         except BaseException as error:
-            future.set_exception(error)
-            # The traceback refers to this frame: without the future in it, the error is no cycle.
-            del future
+            request.set_exception(error)
+            # The traceback refers to this frame: without the request in it, the error is no cycle.
+            del request
         else:
-            future.set_result(result)
+            request.set_result(result)
 
     def _refresh_capacity(self, now: float) -> None:
         if now - self._capacity_time < _CAPACITY_SECONDS:
@@ -416,14 +407,14 @@ def _unchanged(arguments: Any) -> Any:
     return arguments
 
 
-def _report_no_thread(failed: Sequence[Future]) -> None:
-    for future in failed:
-        future.set_exception(DeviceError("the system cannot start a thread for a request; use fewer streams"))
+def _report_no_thread(failed: Sequence[Request]) -> None:
+    for request in failed:
+        request.set_exception(DeviceError("the system cannot start a thread for a request; use fewer streams"))
 
 
-def _report_expiry(queue: QueueState, future: Future) -> None:
-    if future.set_running_or_notify_cancel():
-        future.set_exception(deadline_error(queue.name))
+def _report_expiry(request: Request) -> None:
+    if request.set_running_or_notify_cancel():
+        request.set_exception(deadline_error(request.queue.name))
 
 
 def late_future(name: str) -> Future:

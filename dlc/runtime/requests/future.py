@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError, InvalidStateError
 from concurrent.futures import Future as BaseFuture
-from importlib import import_module
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
+from threading import TIMEOUT_MAX, Lock, RLock
 from typing import Any, cast
 
 import numpy as np
 
 from dlc.arrays import Array
+from dlc.runtime.requests.event_loops import result_in_event_loop
 
 # Common types of arguments that neither are nor contain futures: a fast path, as other checks take a microsecond.
 _NO_FUTURES = frozenset[type]((np.ndarray, Array, int, float))
@@ -22,21 +25,103 @@ class Future(BaseFuture[Any]):
     It is a `concurrent.futures.Future`, so that `concurrent.futures.wait` and `as_completed` accept it. `await future` waits in
     an event loop. `future["y"]` is the future of one output; as an argument of another submission, a future stands for its
     result.
+
+    The state of the base class is guarded by a lock instead of a condition variable: creating, setting and reading a future
+    takes a third of the time. A thread that waits blocks on a lock of its own.
     """
 
-    def __init__(self, cancel_request: Callable[[], bool] | None = None) -> None:
-        super().__init__()
-        self._cancel_request = cancel_request
+    def __init__(self) -> None:
+        # The fields of the base class, whose constructor is not called: it creates a condition variable.
+        self._condition: Any = RLock()
+        self._state = PENDING
+        self._result = self._exception = None
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Any] = []
+        # Locks on which threads wait for the end.
+        self._blocked: list[Any] = []
+
+    def withdraw(self) -> bool:
+        """Remove the call from its queue; return whether it will not run."""
+        return True
 
     def cancel(self) -> bool:
         """Cancel the call unless it has started; return whether it is cancelled."""
-        if self._cancel_request is not None and not self.cancelled() and not self._cancel_request():
-            return False
-        return super().cancel()
+        return self.cancelled() or (self.withdraw() and self._end(CANCELLED_AND_NOTIFIED))
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Return whether the call runs now, because it is not cancelled."""
+        with self._condition:
+            if self._state == PENDING:
+                self._state = RUNNING
+            elif self._state != CANCELLED_AND_NOTIFIED:
+                raise InvalidStateError(f"the call has started: {self!r}")
+            return self._state == RUNNING
+
+    def set_result(self, result: Any) -> None:
+        """End the call."""
+        if not self._end(FINISHED, result):
+            raise InvalidStateError(f"the call has ended: {self!r}")
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """End the call with an error."""
+        if not self._end(FINISHED, None, exception):
+            raise InvalidStateError(f"the call has ended: {self!r}")
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Return the result; wait for it, for at most `timeout` seconds. Raises the error of the call, or TimeoutError."""
+        try:
+            self._wait(timeout)
+            if self._exception is not None:
+                raise self._exception
+            return self._result
+        finally:
+            # The traceback refers to this frame: with the future in it, that would be a cycle.
+            del self
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the error of the call, or None; wait for it as `result` does."""
+        self._wait(timeout)
+        return self._exception
+
+    def _wait(self, timeout: float | None) -> None:
+        if self._state != FINISHED:
+            end = Lock()
+            end.acquire()
+            with self._condition:
+                if self._state not in (FINISHED, CANCELLED_AND_NOTIFIED):
+                    self._blocked.append(end)
+                else:
+                    end.release()
+            if not end.acquire(timeout=-1 if timeout is None else min(max(timeout, 0), TIMEOUT_MAX)):
+                with self._condition:
+                    if end in self._blocked:
+                        self._blocked.remove(end)
+                        raise FutureTimeoutError
+            if self._state != FINISHED:
+                raise CancelledError
+
+    def _end(self, state: str, result: Any = None, exception: BaseException | None = None) -> bool:
+        """End the call and wake all who wait; return False if it has ended, or runs and cannot be cancelled."""
+        with self._condition:
+            if self._state != PENDING and (self._state != RUNNING or state != FINISHED):
+                return False
+            self._result, self._exception, self._state = result, exception, state
+            blocked, self._blocked = self._blocked, []
+            for waiter in self._waiters:
+                if state == CANCELLED_AND_NOTIFIED:
+                    waiter.add_cancelled(self)
+                elif exception is None:
+                    waiter.add_result(self)
+                else:
+                    waiter.add_exception(self)
+        for lock in blocked:
+            lock.release()
+        if self._done_callbacks:
+            cast(Any, self)._invoke_callbacks()
+        return True
 
     def __await__(self) -> Generator[Any, None, Any]:
-        # The caller runs an event loop, so that asyncio is imported already; importing it takes as long as loading a model.
-        return import_module("asyncio").wrap_future(self).__await__()
+        return result_in_event_loop(self)
 
     def __getitem__(self, key: Any) -> Future:
         """Return the future of one part of the result: an output by name, or a result of a function by index."""
@@ -44,7 +129,7 @@ class Future(BaseFuture[Any]):
 
         def take(whole: BaseFuture[Any]) -> None:
             if part.set_running_or_notify_cancel():
-                copy_result(whole, part, lambda result: result[key])
+                _copy_result(whole, part, key)
 
         self.add_done_callback(take)
         return part
@@ -53,10 +138,10 @@ class Future(BaseFuture[Any]):
     __iter__ = None
 
 
-def copy_result(done: BaseFuture[Any], target: BaseFuture[Any], select: Callable[[Any], Any] = lambda result: result) -> None:
-    """Set the result of a running future from a future that is done, or its exception."""
+def _copy_result(done: BaseFuture[Any], target: BaseFuture[Any], key: Any) -> None:
+    """Set the result of a running future from a part of the result of a future that is done, or its exception."""
     try:
-        result = select(done.result(timeout=0))
+        result = done.result(timeout=0)[key]
     except BaseException as error:
         target.set_exception(error)
     else:

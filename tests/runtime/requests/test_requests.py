@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
+from concurrent.futures import CancelledError, InvalidStateError, ThreadPoolExecutor, as_completed, wait
 from concurrent.futures import Future as BaseFuture
 from functools import partial
 from typing import Any
@@ -105,6 +105,59 @@ def test_a_cancelled_request_does_not_run(one: Executor) -> None:
     with pytest.raises(CancelledError):
         third.result(60)
     assert first.result(60) == "first" and function.order == ["first"]
+
+
+def test_waits_end_with_the_request(one: Executor) -> None:
+    """`wait`, `as_completed`, threads and event loops, for requests that end with a result or are cancelled."""
+    function = Gated()
+    queue = RequestQueue(function, executor=one)
+    first, second = function.block(queue), queue.submit("second")
+    with pytest.raises(TimeoutError):
+        first.result(0.001)
+    assert not wait([first, second], 0.001).done
+
+    async def both() -> list[Any]:
+        return await asyncio.gather(first, second, return_exceptions=True)
+
+    with ThreadPoolExecutor(6) as pool:
+        threads = [pool.submit(first.result, 60), pool.submit(first.exception, 60), pool.submit(second.exception, 60)]
+        loop, completed = pool.submit(asyncio.run, both()), pool.submit(lambda: [*as_completed([first, second], 60)])
+        waiter = pool.submit(wait, [first, second], 60)
+        time.sleep(0.05)
+        assert second.cancel() and second.cancel()
+        function.gate.set()
+        assert threads[0].result(60) == "first" and threads[1].result(60) is None
+        with pytest.raises(CancelledError):
+            threads[2].result(60)
+        assert loop.result(60)[0] == "first" and isinstance(loop.result(60)[1], asyncio.CancelledError)
+        assert {*completed.result(60)} == waiter.result(60).done == {first, second}
+    assert not first.cancel() and not first.running() and first.done()
+    with pytest.raises(InvalidStateError):
+        first.set_result(1)
+
+
+def test_event_loops_may_close_before_the_result(one: Executor) -> None:
+    function = Gated()
+    queue = RequestQueue(function, executor=one)
+    first = function.block(queue)
+
+    async def abandon() -> None:
+        asyncio.get_running_loop().call_soon(asyncio.get_running_loop().stop)
+        await first
+
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(abandon())
+    loop.run_forever()
+    loop.close()
+    function.gate.set()
+    assert first.result(60) == "first" and not task.done()
+
+    async def again() -> Any:
+        return await queue.submit("again")
+
+    assert asyncio.run(again()) == "again"
+    # The task of the closed loop is not reported as an error.
+    task._log_destroy_pending = False
 
 
 def test_cancelled_requests_do_not_accumulate_in_the_queue(one: Executor) -> None:
