@@ -127,7 +127,8 @@ if TYPE_CHECKING:
     from dlc.models.api import to_device as to_device
     from dlc.models.jax_functions import from_jax as from_jax
     from dlc.options import CompileOptions as CompileOptions
-    from dlc.pipeline_parallelism import pipeline as pipeline
+    from dlc.pipeline_parallelism.pipelined_functions import pipeline as pipeline
+    from dlc.pipeline_parallelism.stages import stage as stage
     from dlc.plugins.registry import register as register
     from dlc.quantization.post_training import quantize as quantize
     from dlc.runtime.load import load as load
@@ -157,7 +158,8 @@ _PUBLIC = {
     "make_mesh": "dlc.distributed.meshes",
     "shard": "dlc.distributed.annotations",
     "shard_map": "dlc.calculus.shard_maps",
-    "pipeline": "dlc.pipeline_parallelism",
+    "pipeline": "dlc.pipeline_parallelism.pipelined_functions",
+    "stage": "dlc.pipeline_parallelism.stages",
     "load_arrays": "dlc.distributed.saved_arrays",
     "save_arrays": "dlc.distributed.saved_arrays",
     "disable_jit": "dlc.just_in_time.eager",

@@ -224,6 +224,11 @@ class Trace:
             self._active_blocks.pop()
             self.build, self.derivative_orders = previous
 
+    @property
+    def innermost_block(self) -> Block:
+        """The block to which ops are appended now."""
+        return self._active_blocks[-1]
+
     @contextmanager
     def at(self, location: LocationAttr | None) -> Generator[None]:
         """Locate ops and errors inside the context at `location`, or at the running line if it is None."""

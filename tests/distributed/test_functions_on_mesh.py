@@ -120,20 +120,23 @@ def test_overlapped_collectives(transport: Transport) -> None:
 
 
 def test_pipeline(transport: Transport) -> None:
-    """Two stages of two layers; the loss decreases as in one process."""
-    layers, head = values(F32, 4, 6, 6, scale=0.5), values(F32, 6, 3, seed=2)
-    x, y = values(F32, 16, 6, seed=3), values(F32, 16, 3, seed=4)
-    network = dlc.pipeline(
-        lambda w, h: dnp.tanh(h @ w), lambda head, h, y: dnp.mean((h @ head - y) ** 2), num_micro_batches=4, axis="data"
-    )
+    """Four stages of different shapes; the loss decreases as in one process."""
+    shapes = [(6, 8), (8, 4), (4, 8), (8, 3)]
+    weights = [values(F32, *shape, scale=0.5, seed=k) for k, shape in enumerate(shapes)]
+    x, y = values(F32, 16, 6, seed=8), values(F32, 16, 3, seed=9)
 
-    def step(layers: Any, head: Any) -> Any:
-        value, gradients = dlc.value_and_grad(network, (0, 1))(layers, head, x, y)
-        return value, layers - 0.1 * gradients[0], head - 0.1 * gradients[1]
+    def network(weights: Any, x: Any, y: Any) -> Any:
+        for k, w in enumerate(weights):
+            x = dnp.tanh((dlc.stage(x) if k else x) @ w)
+        return dnp.mean((x - y) ** 2)
+
+    def step(weights: Any) -> Any:
+        value, gradients = dlc.value_and_grad(dlc.pipeline(network, num_micro_batches=4, axis="data"))(weights, x, y)
+        return value, [w - 0.1 * gradient for w, gradient in zip(weights, gradients, strict=True)]
 
     on_mesh, alone = (dlc.jit(mesh=mesh, num_threads=1)(step) for mesh in (transport.mesh, None))
-    state, expected = (layers, head), (layers, head)
+    state = expected = weights
     for _ in range(5):
-        value, *state = on_mesh(*state)
-        want, *expected = alone(*expected)
+        value, state = on_mesh(state)
+        want, expected = alone(expected)
         np.testing.assert_allclose(value, want, rtol=1e-4)
