@@ -123,19 +123,33 @@ def test_chosen_plans_give_equal_results(name: str, target: str) -> None:
     np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected_of(name), rtol=2e-5, atol=2e-5)
 
 
-def product_of(rows: int, steps: int) -> SizedLoopNest:
-    """Return a matrix product with `rows` rows and `steps` reduction steps."""
+def product_of(rows: int, steps: int, has_scales: bool = False) -> SizedLoopNest:
+    """Return a matrix product with `rows` rows and `steps` reduction steps; with `has_scales`, each weight has a scale."""
     text = KERNELS["matmul"].replace("13x", f"{rows}x").replace("24x", f"{steps}x").replace("x24", f"x{steps}")
+    if has_scales:
+        index, type_ = "affine_map<(m, n, k) -> (n floordiv 16, k, n mod 16)>", f"tensor<3x{steps}x16xf32>"
+        text = text.replace(index, f"{index}, {index}").replace("ins(%a, %b", "ins(%a, %b, %b")
+        text = text.replace(f"{type_}) outs", f"{type_}, {type_}) outs").replace("%w: f32", "%w: f32, %scale: f32")
+        text = text.replace("%p = arith.mulf %x, %w", "%v = arith.mulf %w, %scale : f32\n %p = arith.mulf %x, %v")
     return nest_in(text).specialize({})
 
 
 @pytest.mark.parametrize(
-    ("rows", "steps", "columns", "rows_first"),
-    [(64, 64, 1 << 12, True), (64, 65, 1 << 12, False), (1 << 16, 64, 4, True), (1 << 16, 64, 5, False)],
+    ("rows", "steps", "columns", "has_scales", "rows_first"),
+    [
+        (64, 64, 1 << 12, False, True),
+        (64, 65, 1 << 12, False, False),
+        (64, 32, 1 << 12, True, True),
+        (64, 33, 1 << 12, True, False),
+        (1 << 16, 64, 4, False, True),
+        (1 << 16, 64, 5, False, False),
+    ],
 )
-def test_rows_are_outermost_if_weights_and_results_are_cached(rows: int, steps: int, columns: int, rows_first: bool) -> None:
-    """Weights and results each fit 1 MiB of the L2 cache (2¹⁸ floats)."""
-    check_loop_order(rows, steps, columns, rows_first, "cpu:avx512_bf16")
+def test_rows_are_outermost_if_weights_and_results_are_cached(
+    rows: int, steps: int, columns: int, has_scales: bool, rows_first: bool
+) -> None:
+    """Weights, with their scales, and results each fit 1 MiB of the L2 cache (2¹⁸ floats)."""
+    check_loop_order(product_of(rows, steps, has_scales), columns, rows_first, "cpu:avx512_bf16")
 
 
 @pytest.mark.parametrize(
@@ -146,11 +160,10 @@ def test_rows_are_outermost_only_if_they_are_not_cached_and_the_next_panel_is_pr
     rows: int, steps: int, columns: int, rows_first: bool
 ) -> None:
     """A block of the L2 cache has 2¹⁷ floats: weights fit and rows do not; results fit two blocks."""
-    check_loop_order(rows, steps, columns, rows_first, "cpu:avx2")
+    check_loop_order(product_of(rows, steps), columns, rows_first, "cpu:avx2")
 
 
-def check_loop_order(rows: int, steps: int, columns: int, rows_first: bool, target: str) -> None:
-    nest = product_of(rows, steps)
+def check_loop_order(nest: SizedLoopNest, columns: int, rows_first: bool, target: str) -> None:
     m, n = nest.shared_dims
     known = replace(nest, extents={**nest.extents, n: columns})
     assert choose_tiles(known, CPU_LEVELS[target]).order == ((m, n) if rows_first else (n, m))

@@ -213,11 +213,13 @@ class TileRules:
             return results >= costs.block_elements
         max_elements = costs.outer_cache_blocks * costs.block_elements
         terms = prod(extents[d] for d in nest_op.reductions)
+        num_lane_inputs = sum(a.uses(lane) for a in nest_op.inputs)
+        panel_elements = extents[lane] * terms * num_lane_inputs
         if costs.prefetch is not None and costs.prefetch.next_panel:
-            rows = results // extents[lane]
-            has_cached_panels = extents[lane] * terms <= costs.block_elements < rows * terms
+            row_elements = results // extents[lane] * terms * (len(nest_op.inputs) - num_lane_inputs)
+            has_cached_panels = panel_elements <= costs.block_elements < row_elements
         else:
-            has_cached_panels = extents[lane] * terms <= max_elements
+            has_cached_panels = panel_elements <= max_elements
         has_cached_panels = has_cached_panels and lane in self.nest.panel_sizes
         return results <= max_elements and (has_cached_panels or self.fits_half_l1(nest_op, extents[lane]))
 
