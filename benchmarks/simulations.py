@@ -4,8 +4,9 @@
 
 Each case is written once, for `dlc` and `jax`, which have the same functions, in C (benchmarks/simulations.c, one thread), and
 some for Numba. They run interleaved in one process; the median of the processor time of a call counts, all threads included. A
-ratio above 1 means that dlc is faster. Results are compared with those of C. `--compile` also prints the processor time of the
-first call. Without JAX, Numba or gcc, their columns are empty. `--gradient` compares, in dlc only, the sum of squared results
+ratio above 1 means that dlc is faster. Results are compared with those of C, which is compiled twice: gcc contracts products and
+sums to fused multiply-adds, and with `-ffp-contract=off` it rounds both, as dlc does. `--compile` also prints the processor time
+of the first call. Without JAX, Numba or gcc, their columns are empty. `--gradient` compares, in dlc only, the sum of squared results
 with its gradient by all float arguments, for cases that have some.
 """
 
@@ -422,16 +423,18 @@ def main() -> None:
         libraries.append(Library("JAX", jax.numpy, jax.lax, jax, jax.block_until_ready))
     except ImportError:
         pass
-    c = None
+    c = {}
     if shutil.which("gcc"):
-        c = compile_c(Path(__file__).with_suffix(".c"), f"-DREAL={'float' if arguments.dtype == 'f32' else 'double'}")
+        real = f"-DREAL={'float' if arguments.dtype == 'f32' else 'double'}"
+        c = {name: compile_c(Path(__file__).with_suffix(".c"), real, *options) for name, options in C_OPTIONS.items()}
     columns = [cell for other in OTHERS for cell in (f"{other} µs", f"{other} / dlc")]
     print(f"| case | dlc µs | {' | '.join(columns)} | compile s |\n|{'---|' * (3 + len(columns))}")
     for name in arguments.cases:
         print(measure(name, CASES[name], dtype, libraries, c, arguments, clock), flush=True)
 
 
-OTHERS = ("JAX", "C", "Numba")
+C_OPTIONS = {"C": (), "C without FMA": ("-ffp-contract=off",)}
+OTHERS = ("JAX", *C_OPTIONS, "Numba")
 
 
 def measure(
@@ -439,7 +442,7 @@ def measure(
     case: Case,
     dtype: np.dtype[Any],
     libraries: list[Library],
-    c: ctypes.CDLL | None,
+    c: dict[str, ctypes.CDLL],
     options: argparse.Namespace,
     clock: Callable[[], float],
 ) -> str:
@@ -455,9 +458,9 @@ def measure(
         start = time.process_time()
         results[library.name] = list(map(np.asarray, dlc.tree.leaves(runs[library.name]())))
         compile_seconds.append(f"{library.name} {time.process_time() - start:.2f}")
-    if c is not None:
-        runs["C"] = c_function(c, name, inputs, results["dlc"])
-        results["C"] = runs["C"]()
+    for options_name, compiled_c in c.items():
+        runs[options_name] = c_function(compiled_c, name, inputs, results["dlc"])
+        results[options_name] = runs[options_name]()
     if case.numba is not None and dtype == np.float32:
         try:
             import numba
