@@ -30,6 +30,7 @@ from dlc.passes.dl.movement.peel_borders import PeelBordersPass
 from dlc.passes.dl.movement.sink_reshapes import SinkReshapesPass
 from dlc.passes.dl.programs.bind_dims import BindDimsPass
 from dlc.passes.dl.programs.loop_invariant_code_motion import LoopInvariantCodeMotionPass
+from dlc.passes.dl.programs.stack_next_states import StackNextStatesPass
 from dlc.passes.dl.programs.unroll_scans import UnrollScansPass
 from dlc.passes.dl.simplification.cse import CsePass
 from dlc.passes.dl.simplification.dce import DcePass
@@ -161,6 +162,8 @@ def _builtin_stages(target: Target, numerics: str, weights: str, group: int, pre
                 *sigmoids,
                 CsePass(),
                 DcePass(),
+                # While the ops that compute states are visible.
+                StackNextStatesPass(target),
                 # After common subexpressions are eliminated, which are repeated here.
                 RepeatSharedValuesPass(),
                 ShortenLiveRangesPass(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.interfaces import Contraction, DataMovement, Elementwise, StagedComposite, Window
 from dlc.dialects.dl.movement.shaping import ConcatOp
+from dlc.dialects.dl.programs.control import ScanOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.fusion.iteration_spaces import can_fuse_movement
@@ -53,8 +54,10 @@ class Candidates:
         return value not in self.constant and can_fuse_movement(op, index, value.owner)
 
     def _concatenates_kernel_results(self, op: ConcatOp) -> bool:
-        """Return whether separate kernels compute all operands of a concatenation and can write directly into its result."""
-        return is_contiguous_concat(op, self.alignment) and all(map(self._follows_fusion_root, op.values))
+        """Return whether separate kernels compute a concatenation's operands, or a loop one of them, directly in its result."""
+        if not is_contiguous_concat(op, self.alignment):
+            return False
+        return all(map(self._follows_fusion_root, op.values)) or any(isinstance(v.owner, ScanOp) for v in op.values)
 
     def _follows_fusion_root(self, value: SSAValue) -> bool:
         """Return whether `value` is computed elementwise from a contraction, window or similar op."""

@@ -106,11 +106,12 @@ class Bufferizer:
                     pass
 
     def assign_concat_windows(self, op: ConcatOp) -> None:
-        """Make kernels write their results directly into the concatenation that reads them."""
+        """Make kernels and scans write their results directly into the concatenation that reads them."""
         for value, offset in concat_operand_offsets(op):
             root, _ = source_of(value)
             can_write_directly = (
-                isinstance(root.owner, DispatchOp)
+                isinstance(root.owner, DispatchOp | ScanOp)
+                and not is_last_state(root)
                 and root.owner.parent is op.parent
                 and element_count(root) == element_count(value)
             )

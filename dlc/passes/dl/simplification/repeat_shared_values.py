@@ -14,9 +14,9 @@ from dlc.passes.dl.rewriting import program_blocks, users
 from dlc.passes.elementwise_costs import elementwise_cost
 
 # Maximum cost of the repeated ops of a part, in additions per element: about that of storing and loading one value.
-_MAX_REPEATED_COST = 16.0
+_MAX_REPEATED_ADDS = 16.0
 # Maximum arrays that a concatenation reads only for repeated ops; more of them cost more than the stored values.
-_MAX_ADDITIONAL_ARRAYS = 2
+_MAX_ADDITIONAL_INPUTS = 2
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ class _Concatenation:
             return
         costs = (sum(elementwise_cost(op) for op in self._elementwise_ops(p) & shared) for p in self.parts)
         additional_arrays = _arrays_read(shared) - _arrays_read(self.ops - shared)
-        if not all(map(_is_in_memory, _inputs(shared))) or max(costs) > _MAX_REPEATED_COST:
+        if not all(map(_is_in_memory, _inputs(shared))) or max(costs) > _MAX_REPEATED_ADDS:
             return
-        if len(additional_arrays) > _MAX_ADDITIONAL_ARRAYS:
+        if len(additional_arrays) > _MAX_ADDITIONAL_INPUTS:
             return
         copies: dict[SSAValue, SSAValue] = {}
         for op in [op for op in self.block.ops if op in shared]:
