@@ -36,8 +36,8 @@ from dlc.passes.dl.simplification.cse import CsePass
 from dlc.passes.dl.simplification.dce import DcePass
 from dlc.passes.dl.simplification.decompose_composites import DecomposeCompositesPass
 from dlc.passes.dl.simplification.expand_sigmoids import ExpandSigmoidsPass
-from dlc.passes.dl.simplification.select_order_statistics import SelectOrderStatisticsPass
 from dlc.passes.dl.simplification.repeat_shared_values import RepeatSharedValuesPass
+from dlc.passes.dl.simplification.select_order_statistics import SelectOrderStatisticsPass
 from dlc.passes.dl.simplification.shorten_live_ranges import ShortenLiveRangesPass
 from dlc.passes.dl.simplification.simplify import SimplifyPass
 from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
