@@ -4,10 +4,10 @@
 
 Each case is written once, for `dlc` and `jax`, which have the same functions, in C (benchmarks/simulations.c, one thread), and
 some for Numba. They run interleaved in one process; the median of the processor time of a call counts, all threads included. A
-ratio above 1 means that dlc is faster. Results are compared with those of C, which is compiled twice: gcc contracts products and
-sums to fused multiply-adds, and with `-ffp-contract=off` it rounds both, as dlc does. `--compile` also prints the processor time
-of the first call. Without JAX, Numba or gcc, their columns are empty. `--gradient` compares, in dlc only, the sum of squared results
-with its gradient by all float arguments, for cases that have some.
+ratio above 1 means that dlc is faster. Results are compared with those of C. It is compiled twice: by default, gcc contracts
+products and sums to fused multiply-adds; with `-ffp-contract=off` it rounds each of them, as dlc does. `--compile` also prints
+the processor time of the first call. Without JAX, Numba or gcc, their columns are empty. `--gradient` compares, in dlc only,
+the sum of squared results with its gradient by all float arguments, for cases that have some.
 """
 
 from __future__ import annotations
