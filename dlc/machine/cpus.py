@@ -45,9 +45,13 @@ def usable_cpus(proc: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys
     The result is this process's share of them (`share_cpus`), at least 1. The file `proc` lists the cgroups of the process,
     which are mounted at `mount`.
     """
+    return max(1, min(len(cpu_affinity()) // _shared_cpus.process_count, cpu_quota(proc, mount)))
+
+
+def cpu_quota(proc: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return this process's share of the processors that exist and of its cgroup quota, at least 1 (see `usable_cpus`)."""
     # Round down: if spinning threads exceed the quota, all threads are throttled for the rest of the period.
-    cpu_count = min(len(cpu_affinity()), *(int(quota) for quota in _quotas(proc, mount)))
-    return max(1, cpu_count // _shared_cpus.process_count)
+    return max(1, min(int(quota) for quota in _quotas(proc, mount)) // _shared_cpus.process_count)
 
 
 def _quotas(proc: Path, mount: Path) -> Iterator[float]:

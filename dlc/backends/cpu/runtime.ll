@@ -59,7 +59,9 @@
   ptr,         ; 16 user callback that runs launches, parallel(user, task, arguments, tasks); null: the pool's threads do
   ptr,         ; 17 the callback's `user` argument
   i32,         ; 18 whether the threads should exit
-  ptr          ; 19 another pool with as many threads, for a caller that finds this one in use; null: none
+  ptr,         ; 19 another pool with as many threads, for a caller that finds this one in use; null: none
+  i32,         ; 20 the maximum number of threads that run tasks, including the caller's; others sleep until it changes
+  i32          ; 21 threads that have started, without the caller's
 }
 
 ; A collective between ranks as a call of MPI (runtime/collectives/native_calls.py). The monitor of the job reads the state.
@@ -93,6 +95,9 @@ define void @dlc_pool_init(ptr %pool, i64 %threads, ptr %syscall, ptr %getcpu) {
   store ptr %syscall, ptr %syscall.at
   store ptr %getcpu, ptr %getcpu.at
   store i64 %threads, ptr %threads.at
+  %limit.at = getelementptr %Pool, ptr %pool, i64 0, i32 20
+  %limit = trunc i64 %threads to i32
+  store atomic i32 %limit, ptr %limit.at monotonic, align 4
   %getaffinity = call i64 @sched_getaffinity()
   %ignored = call i64 (i64, ...) %syscall(i64 %getaffinity, i64 0, i64 128, ptr %processors)
   ret void
@@ -102,6 +107,18 @@ define void @dlc_pool_init(ptr %pool, i64 %threads, ptr %syscall, ptr %getcpu) {
 define void @dlc_pool_link(ptr %last, ptr %pool) {
   %sibling.at = getelementptr %Pool, ptr %last, i64 0, i32 19
   store atomic ptr %pool, ptr %sibling.at release, align 8
+  ret void
+}
+
+; Sets the maximum number of threads that run tasks. Threads above it finish the tasks that they have claimed.
+define void @dlc_pool_limit(ptr %pool, i64 %threads) {
+  %limit.at = getelementptr %Pool, ptr %pool, i64 0, i32 20
+  %syscall.at = getelementptr %Pool, ptr %pool, i64 0, i32 12
+  %syscall = load ptr, ptr %syscall.at
+  %limit = trunc i64 %threads to i32
+  store atomic i32 %limit, ptr %limit.at seq_cst, align 4
+  %futex = call i64 @futex()
+  %woken = call i64 (i64, ...) %syscall(i64 %futex, ptr %limit.at, i32 129, i32 2147483647) ; FUTEX_WAKE
   ret void
 }
 
@@ -118,6 +135,8 @@ define void @dlc_pool_end(ptr %pool) {
   store atomic i64 %next, ptr %pool seq_cst, align 8
   %futex = call i64 @futex()
   %woken = call i64 (i64, ...) %syscall(i64 %futex, ptr %generation.at, i32 129, i32 2147483647) ; FUTEX_WAKE
+  ; No thread has so large an index: those above the limit end as well.
+  call void @dlc_pool_limit(ptr %pool, i64 4294967295)
   ret void
 }
 
@@ -128,10 +147,25 @@ entry:
   %sleepers.at = getelementptr %Pool, ptr %pool, i64 0, i32 10
   %syscall.at = getelementptr %Pool, ptr %pool, i64 0, i32 12
   %ends.at = getelementptr %Pool, ptr %pool, i64 0, i32 18
+  %limit.at = getelementptr %Pool, ptr %pool, i64 0, i32 20
+  %started.at = getelementptr %Pool, ptr %pool, i64 0, i32 21
   %syscall = load ptr, ptr %syscall.at
+  %before = atomicrmw add ptr %started.at, i32 1 monotonic
+  ; The caller's thread has the index 0.
+  %index = add i32 %before, 1
   br label %idle
 
 idle:
+  %limit = load atomic i32, ptr %limit.at monotonic, align 4
+  %excess = icmp uge i32 %index, %limit
+  br i1 %excess, label %rest, label %ready
+
+rest:
+  %futex.limit = call i64 @futex()
+  %limited = call i64 (i64, ...) %syscall(i64 %futex.limit, ptr %limit.at, i32 128, i32 %limit, ptr null) ; FUTEX_WAIT
+  br label %idle
+
+ready:
   %state = load atomic i64, ptr %pool acquire, align 8
   %left = trunc i64 %state to i32
   %start = call i64 @ticks()

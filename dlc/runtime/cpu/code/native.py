@@ -17,6 +17,7 @@ from typing import Any
 
 from dlc.errors import DeviceError
 from dlc.machine.cpus import running_on
+from dlc.machine.quota_monitor import QuotaMonitor
 from dlc.runtime.cpu.code.loader import load_object
 
 STACK_BYTES = 8 << 20  # Kernels allocate their tiles on the stack.
@@ -42,6 +43,7 @@ class Runtime:
         pool_init: `pool_init(pool, num_threads, syscall, sched_getcpu)` initializes a pool in zeroed memory.
         pool_link: `pool_link(last, pool)` appends a pool to a chain: calls that find `last` in use try `pool`.
         pool_end: Ends the threads of an unused pool.
+        pool_limit: `pool_limit(pool, num_threads)` sets the maximum number of threads that run tasks.
         pool_worker: Address of the main function of pool threads.
         checksum: `checksum(address, bytes, crc)` extends a CRC-32C.
     """
@@ -56,6 +58,7 @@ class Runtime:
     pool_init: Callable[[int, int, int, int], None]
     pool_link: Callable[[int, int], None]
     pool_end: Callable[[int], None]
+    pool_limit: Callable[[int, int], None]
     pool_worker: int
     checksum: Callable[[int, int, int], int]
 
@@ -73,6 +76,7 @@ class Runtime:
         if cell.value == _NO_POOL:
             with _lock:
                 if cell.value == _NO_POOL:
+                    _quota_monitor.start()
                     cell.value = _start_chain(self, num_threads, cpus, _num_pools.get((num_threads, cpus), 1))
         return cell.value
 
@@ -100,6 +104,7 @@ def runtime(object_code: bytes) -> Runtime:
         pool_init=ctypes.CFUNCTYPE(None, pointer, i64, pointer, pointer)(code.address("dlc_pool_init")),
         pool_link=ctypes.CFUNCTYPE(None, pointer, pointer)(code.address("dlc_pool_link")),
         pool_end=ctypes.CFUNCTYPE(None, pointer)(code.address("dlc_pool_end")),
+        pool_limit=ctypes.CFUNCTYPE(None, pointer, i64)(code.address("dlc_pool_limit")),
         pool_worker=code.address("dlc_pool_worker"),
         checksum=ctypes.CFUNCTYPE(ctypes.c_uint32, pointer, i64, ctypes.c_uint32)(code.address("dlc_crc32c")),
     )
@@ -145,11 +150,23 @@ def _extend_chain(native: Runtime, pools: list[int], num_threads: int, cpus: fro
         pools.append(pool)
 
 
+def _limit_pools(num_threads: int) -> None:
+    """Let each pool use at most `num_threads` threads."""
+    with _lock:
+        for native, pools in _chains.values():
+            for pool in pools:
+                native.pool_limit(pool, num_threads)
+
+
+_quota_monitor = QuotaMonitor(_limit_pools)
+
+
 def _forget_pools() -> None:
     """Mark all pools as not started: a forked child has the memory of its parent's pools, but not their threads."""
     global _lock
     _lock = Lock()
     _chains.clear()
+    _quota_monitor.reset()
     for (_, num_threads, _), cell in _pools.items():
         cell.value = _NO_POOL if num_threads > 1 else 0
 
@@ -172,6 +189,7 @@ def _start_threads(native: Runtime, num_threads: int) -> int:
         raise DeviceError(f"no memory for a pool of {num_threads} threads")
     ctypes.memset(pool, 0, size)
     native.pool_init(pool, num_threads, _address(libc.syscall), _address(libc.sched_getcpu))
+    native.pool_limit(pool, _quota_monitor.limit)
     attributes, thread = ctypes.create_string_buffer(128), ctypes.c_void_p()
     libc.pthread_attr_init(attributes)
     libc.pthread_attr_setdetachstate(attributes, 1)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from dlc.backends.cpu.llvm import compile_text
 from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.machine.cpus import usable_cpus
+from dlc.machine.quota_monitor import UNLIMITED_THREADS, QuotaMonitor
+from dlc.runtime.cpu.code import native
 from dlc.runtime.cpu.code.loader import load_object, undefined_symbols
 from dlc.runtime.cpu.code.native import runtime
 from dlc.target import CPU_LEVELS
@@ -165,6 +168,7 @@ def test_a_pool_that_the_system_refuses_leaves_no_threads():
         "from dlc.runtime.cpu.code.native import STACK_BYTES, runtime\n"
         "from dlc.backends.cpu.runtime_code import runtime_object\n"
         "native, threads = runtime(runtime_object()), lambda: len(os.listdir('/proc/self/task'))\n"
+        "native.pool(2)\n"
         "before = threads()\n"
         "pages = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
         "resource.setrlimit(resource.RLIMIT_AS, (pages + 10 * STACK_BYTES,) * 2)\n"
@@ -191,8 +195,9 @@ def test_a_forked_child_gets_threads_of_its_own(kernels):
         try:
             signal.alarm(20)
             table.run(NATIVE.pool(2))
+            # With the thread that reads the quota.
             tasks = len(os.listdir("/proc/self/task"))
-            status = 0 if (table.counters == 40).all() and tasks == 2 and NATIVE.pool(2) != parents else 2
+            status = 0 if (table.counters == 40).all() and tasks == 3 and NATIVE.pool(2) != parents else 2
         finally:
             os._exit(status)
     _, status = os.waitpid(child, 0)
@@ -313,3 +318,25 @@ def test_usable_cpus_are_within_the_quota(tmp_path):
     (mount / "cpu" / "cpu.cfs_quota_us").write_text("100000\n")
     assert usable_cpus(proc, mount) == 1
     assert usable_cpus(tmp_path / "absent", mount) == everything
+
+
+def test_pools_follow_a_quota_that_shrinks(kernels, monkeypatch):
+    """A smaller quota limits pools that are running and those that start later; a larger one restores them."""
+    quota, limits = [4], list[tuple[int, int]]()
+    monitor = QuotaMonitor(native._limit_pools, lambda: quota[0])
+    monitor.start()
+    monkeypatch.setattr(native, "_quota_monitor", monitor)
+    recorded = replace(NATIVE, pool_limit=lambda pool, count: (limits.append((pool, count)), NATIVE.pool_limit(pool, count)))
+    monkeypatch.setattr(native, "_chains", {})
+    monkeypatch.setattr(native, "_pools", {})
+    first = recorded.pool(3)
+    for count, limit in ((2, 2), (1, 1), (1, 1), (5, UNLIMITED_THREADS), (3, 3)):
+        quota[0] = count
+        monitor.update()
+        assert limits[-1] == (first, limit)
+        table = Table(kernels.address("add_one"), 100, launches=20)
+        table.run(first)
+        assert (table.counters == 20).all()
+    assert len(limits) == 5
+    second = recorded.pool(2)
+    assert limits[-1] == (second, 3) and second != first

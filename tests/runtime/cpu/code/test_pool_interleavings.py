@@ -69,17 +69,23 @@ define void @link(ptr %pool, ptr %sibling, ptr %ended) {
   %before = atomicrmw add ptr %ended, i64 1 seq_cst
   ret void
 }
+define void @limit(ptr %pool, i64 %first, i64 %second, ptr %ended) {
+  call void @dlc_pool_limit(ptr %pool, i64 %first)
+  call void @dlc_pool_limit(ptr %pool, i64 %second)
+  %before = atomicrmw add ptr %ended, i64 1 seq_cst
+  ret void
+}
 """
 
 
 class Scenario:
     """Threads that call programs of kernels, each with a number of tasks, and those of pools."""
 
-    def __init__(self, workers: Sequence[int] = (1,), runtime: str = RUNTIME, **kernels: int) -> None:
+    def __init__(self, workers: Sequence[int] = (1,), runtime: str = RUNTIME, limit: int | None = None, **kernels: int) -> None:
         self.kernels, self.called = kernels, dict[int, list[str]]()
         names = {name: k for k, name in enumerate(kernels)}
         externals = {
-            f"kernel_{name}": lambda state, k, arguments, number=number: self._run_task(state, number, arguments[1])
+            f"kernel_{name}": lambda state, k, arguments, number=number: self._run_task(state, k, number, arguments[1])
             for name, number in names.items()
         }
         externals |= {"syscall": system_call, "getcpu": lambda state, k, arguments: k, "returned": self._returned}
@@ -88,10 +94,15 @@ class Scenario:
         }
         self.program = Program(runtime + ARCHITECTURE, externals)
         self.state, self.callers, self.numbers = State(self.program, {}), 0, names
+        # Threads that must not run tasks.
+        self.idle = range(0)
         addresses = self.program.addresses
         self.pools = [POOLS + k * 4096 for k in range(len(workers))]
         for pool, count in zip(self.pools, workers, strict=True):
             self._run("dlc_pool_init", pool, max(workers) + 1, addresses["@syscall"], addresses["@getcpu"])
+            if limit is not None:
+                self._run("dlc_pool_limit", pool, limit)
+                self.idle = range(limit - 1, count)
             for _ in range(count):
                 self.state.start("dlc_pool_worker", pool)
 
@@ -121,12 +132,18 @@ class Scenario:
         self.state.start("link", *self.pools, ENDED)
         self.callers += 1
 
+    def limit_threads(self, first: int, second: int) -> None:
+        """Add a thread that sets the limit of the first pool twice."""
+        self.state.start("limit", self.pools[0], first, second, ENDED)
+        self.callers += 1
+
     def explore(self) -> int:
         """Visit all states, with a thread that ends the pools after the callers; return the number of states."""
         self.state.start("end", ENDED, self.callers, self.pools[0], self.pools[-1])
         return explore(self.state)
 
-    def _run_task(self, state: State, kernel: int, task: int) -> int:
+    def _run_task(self, state: State, k: int, kernel: int, task: int) -> int:
+        assert k not in self.idle, "a thread above the limit"
         assert task < list(self.kernels.values())[kernel]
         address = RUNS + 8 * (kernel * MAX_TASKS + task)
         store(state.memory, address, 8, load(state.memory, address, 8) + 1)
@@ -206,6 +223,41 @@ def test_a_pool_that_is_linked_during_calls() -> None:
     scenario.call(launch("b"))
     scenario.link()
     assert scenario.explore() > 1000
+
+
+def limited(runtime: str = RUNTIME) -> Scenario:
+    scenario = Scenario(runtime=runtime, limit=1, a=2)
+    scenario.call(launch("a"))
+    return scenario
+
+
+def test_threads_above_the_limit_run_no_tasks() -> None:
+    assert limited().explore() > 10
+
+
+def test_limits_that_change_during_calls() -> None:
+    scenario = Scenario(a=2)
+    scenario.call(launch("a"))
+    scenario.limit_threads(1, 2)
+    assert scenario.explore() > 1000
+    scenario = Scenario(a=2)
+    scenario.call(launch("a"))
+    scenario.limit_threads(2, 1)
+    assert scenario.explore() > 1000
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "error"),
+    [
+        ("%excess = icmp uge i32 %index, %limit", "%excess = icmp ugt i32 %index, %limit", "above the limit"),
+        ("  call void @dlc_pool_limit(ptr %pool, i64 4294967295)\n", "", "deadlock"),
+    ],
+    ids=["one too many", "no end"],
+)
+def test_faults_of_limits_are_found(before: str, after: str, error: str) -> None:
+    assert RUNTIME.count(before) == 1
+    with pytest.raises(AssertionError, match=error):
+        limited(RUNTIME.replace(before, after)).explore()
 
 
 @pytest.mark.parametrize(
