@@ -158,6 +158,20 @@ def write_llama(path: Path, *, is_quantized: bool = True, num_layers: int = 2, *
     return path
 
 
+def write_mixture(path: Path, num_layers: int = 2) -> Path:
+    """Write a GGUF file of a Mixtral whose experts all are the MLP of the Llama that `write_llama` writes."""
+    tensors, num_experts = llama_tensors(num_layers=num_layers), 4
+    for i in range(num_layers):
+        for part in ("gate", "up", "down"):
+            shape, kind, data = tensors.pop(f"blk.{i}.ffn_{part}.weight")
+            tensors[f"blk.{i}.ffn_{part}_exps.weight"] = (num_experts, *shape), kind, data * num_experts
+        router = weight(f"router {i}", (num_experts, 64))
+        tensors[f"blk.{i}.ffn_gate_inp.weight"] = router.shape, 0, router.tobytes()
+    experts = {"llama.expert_count": num_experts, "llama.expert_used_count": 2}
+    path.write_bytes(gguf_bytes({**LLAMA, "llama.block_count": num_layers, **experts}, tensors))
+    return path
+
+
 def use_cache(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Use a cache, for tests that load a language model several times; models are not cached if every pass is verified."""
     monkeypatch.setenv("DLC_CACHE", "1")

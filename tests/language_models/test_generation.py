@@ -23,7 +23,7 @@ from dlc.language_models.tokenizers.reading import tokenizer_of
 from dlc.language_models.tokenizers.score_tokenizer import ScoreTokenizer
 from dlc.language_models.tokenizers.tokenizer import decode
 from dlc.runtime.models.model import Model
-from tests.language_models.models import LLAMA, TEXTS, run_without_compiler, use_cache, write_llama
+from tests.language_models.models import LLAMA, TEXTS, run_without_compiler, use_cache, write_llama, write_mixture
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +58,15 @@ def test_tokens_of_a_prompt_are_read_together_or_one_at_a_time(model: LanguageMo
     # Rows of prompts may be rounded to 8 bits.
     scale = np.abs(np.asarray(single.logits)).max()
     np.testing.assert_allclose(whole.logits, single.logits, atol=0.05 * scale)
+
+
+def test_a_mixture_of_equal_experts_is_their_mlp(model: LanguageModel, tmp_path: Path) -> None:
+    dense, mixture = model.session(), LanguageModel.load(write_mixture(tmp_path / "mixture.gguf"), num_threads=1).session()
+    for token in (5, 9, 7):
+        for session in (dense, mixture):
+            session.advance([token], Sampling())
+    expected = np.asarray(dense.logits)
+    np.testing.assert_allclose(mixture.logits, expected, atol=1e-4 * np.abs(expected).max())
 
 
 def test_sessions_are_independent(model: LanguageModel) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dlc.errors import ModelError, UnsupportedError
 from dlc.language_models.checkpoints.checkpoint import Checkpoint, ModelConfig, ModelWeights
 from dlc.language_models.checkpoints.gguf_file import GgufFile, GgufTensor
+from dlc.language_models.checkpoints.hugging_face_names import mixtral_options
 from dlc.language_models.quantized_matrix import QuantizedMatrix, Weight
 
 # Options of all architectures, after the prefix of the architecture.
@@ -103,6 +104,10 @@ class _Architecture:
     options: Callable[[dict[str, Any]], dict[str, Any]] = lambda options: {}
 
 
+def _llama_options(known: dict[str, Any]) -> dict[str, Any]:
+    return mixtral_options(known) if known.get("num_experts") else {}
+
+
 def _gemma_options(pattern: int, layers_of_largest: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
     def options(known: dict[str, Any]) -> dict[str, Any]:
         heads = known.get("num_attention_heads")
@@ -114,7 +119,7 @@ def _gemma_options(pattern: int, layers_of_largest: int) -> Callable[[dict[str, 
 
 
 _ARCHITECTURES = {
-    "llama": _Architecture("llama", is_rotary_interleaved=True),
+    "llama": _Architecture("llama", is_rotary_interleaved=True, options=_llama_options),
     "qwen2": _Architecture("qwen2"),
     "qwen3": _Architecture("qwen3"),
     "qwen2moe": _Architecture("qwen2_moe"),

@@ -83,6 +83,11 @@ def is_transposed(model_type: str, name: str) -> bool:
     return model_type == "gpt2" and name.endswith("_proj.weight")
 
 
+def mixtral_options(known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of Qwen's mixtures that a Mixtral does not have."""
+    return {"moe_intermediate_size": known.get("intermediate_size"), "norm_topk_prob": True}
+
+
 def canonical_options(model_type: str, options: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Return the options under the names of Llama, those of rotary embeddings as rope_theta and rope_scaling.
 
@@ -91,7 +96,7 @@ def canonical_options(model_type: str, options: Mapping[str, Any], source: str) 
     names = _OPTION_NAMES.get(model_type, {})
     known = {names.get(name, name): value for name, value in options.items()}
     if model_type == "mixtral":
-        known |= {"moe_intermediate_size": known.get("intermediate_size"), "norm_topk_prob": True}
+        known |= mixtral_options(known)
     parameters = known.pop("rope_parameters", None)
     if parameters is None:
         return known
