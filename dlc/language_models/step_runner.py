@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -89,16 +90,18 @@ class StepRunner:
         for r, part in enumerate(parts):
             ids[r, : len(part.tokens)] = part.tokens
             count[r], position[r], slot[r] = len(part.tokens), part.position, part.slot
-        settings = _settings_of(parts, texts)
+        settings = _settings_of(tuple(part.sampling for part in parts), texts)
         next_tokens, logits, *_ = self._programs[texts, tokens].run_unchecked(
             [ids, count, position, slot, *settings, *self._state]
         )
         return [int(token) for token in np.asarray(next_tokens)[: len(parts)]], logits
 
 
-def _settings_of(parts: Sequence[TextPart], texts: int) -> list[NDArray[Any]]:
+# Consecutive steps mostly have equal settings.
+@lru_cache(maxsize=16)
+def _settings_of(samplings: tuple[Sampling, ...], texts: int) -> tuple[NDArray[Any], ...]:
     """Return the settings of sampling [R]; padding is greedy."""
     defaults = Sampling()
-    padded = [*(part.sampling for part in parts), *[defaults] * (texts - len(parts))]
+    padded = [*samplings, *[defaults] * (texts - len(samplings))]
     dtypes = {name: array.dtype for name, array in defaults.arrays().items()}
-    return [np.array([getattr(s, f.name) for s in padded], dtypes[f.name]) for f in fields(Sampling)]
+    return tuple(np.array([getattr(s, f.name) for s in padded], dtypes[f.name]) for f in fields(Sampling))
