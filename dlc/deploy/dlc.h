@@ -486,7 +486,7 @@ static int dlc__check_records(const dlc__image *image)
 }
 
 enum { DLC__ALL_REDUCE, DLC__REDUCE_SCATTER, DLC__ALL_GATHER, DLC__ALL_TO_ALL, DLC__PERMUTE, DLC__AXIS_INDEX, DLC__WAIT, DLC__PROGRESS };
-enum { DLC__MAX_RANKS = 1 << 24 };
+enum { DLC__MAX_RANKS = 1 << 24, DLC__MAX_MESH_AXES = 64 };
 
 /* Returns whether the tables of a mesh and of collectives are valid. */
 static int dlc__check_mesh(const dlc__image *image)
@@ -495,7 +495,7 @@ static int dlc__check_mesh(const dlc__image *image)
     if (!dlc__in_bounds(image->collectives, image->collective_count, sizeof(dlc__collective), end)
         || !dlc__in_bounds(image->collective_numbers, n, 8, end)
         || !dlc__in_bounds(image->mesh_axes, image->mesh_axis_count, sizeof(dlc__mesh_axis), end)
-        || !dlc__in_bounds(image->shardings, image->sharding_count, 8, end)) return 0;
+        || !dlc__in_bounds(image->shardings, image->sharding_count, 8, end) || image->mesh_axis_count > DLC__MAX_MESH_AXES) return 0;
     if (image->sharding_count && image->sharding_count != image->inputs + image->outputs) return 0;
     if (image->collectives_slot < 0 || image->collectives_slot >= image->slots || !image->collectives_slot != !image->collective_count) return 0;
     const int64_t *shardings = (const int64_t *)dlc__at(image, image->shardings);
@@ -1031,6 +1031,18 @@ static int dlc__run_collective(const void *operand, void *result, const dlc__ran
     }
 }
 
+/* Returns whether no two pairs of a permutation have the same source or target; uses memory of an int per rank of the group. */
+static int dlc__is_permutation(const int64_t *pairs, int64_t pair_count, int32_t *ends, int32_t count)
+{
+    memset(ends, 0, (size_t)count * sizeof *ends);
+    for (int64_t k = 0; k < 2 * pair_count; k++) {
+        int32_t end = k % 2 ? 2 : 1;
+        if (ends[pairs[k]] & end) return 0;
+        ends[pairs[k]] |= end;
+    }
+    return 1;
+}
+
 /* Sets the ranks of a collective's group, the position of a rank among them, and its partners in a permutation. */
 static void dlc__set_group(const dlc__image *image, dlc__rank_collective *c, int64_t rank, int32_t *ranks)
 {
@@ -1094,6 +1106,8 @@ static int dlc__open_collectives(dlc_model *model)
         c->row = rows + i, c->functions = f, c->element_bytes = dlc__element_bytes(rows[i].dtype), c->group.count = 1;
         c->group.label = dlc__text(image, rows[i].label);
         for (int64_t k = 0; k < rows[i].axis_count; k++) c->group.count *= (int32_t)axes[numbers[rows[i].first + k]].size;
+        if (!dlc__is_permutation(numbers + rows[i].first + rows[i].axis_count, rows[i].pair_count, group_ranks, c->group.count))
+            return dlc__refuse(o, DLC_DAMAGED, "damaged: copy or compile the model again");
         dlc__set_group(image, c, f->rank, group_ranks);
         group_ranks += c->group.count;
         dlc__collective_call *call = model->collectives + i;

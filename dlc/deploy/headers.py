@@ -57,6 +57,20 @@ class HeaderProgram:
             *(f"output {k} overwrites input {d}" for k, d in host.donors.items()),
         ]
 
+    def mesh_notes(self, symbol: str) -> list[str]:
+        """Return lines about the mesh, if there is one."""
+        placement = self.artifact.host.placement
+        if placement is None:
+            return []
+        rank = "each rank" if placement.rank is None else f"rank {placement.rank}"
+        shardings = _comment_text("; ".join(spec or "()" for spec in placement.shardings))
+        return [
+            "",
+            f"A program for {rank} of the mesh {_comment_text(str(placement.mesh))}: its arrays are shards, split over",
+            f"{shardings}.",
+            f"Collectives need dlc.h: dlc_open_linked({symbol}, ...) with `collectives` in dlc_options.",
+        ]
+
     def data_dependent_notes(self) -> list[str]:
         """Return lines about data-dependent sizes, if there are any."""
         if not self.data_dependent_sizes:
@@ -103,6 +117,7 @@ def header_text(name: str, programs: Sequence[HeaderProgram], symbol: str, memor
         "    call.memory = aligned_alloc(64, (call.required_bytes + 63) / 64 * 64), call.bytes = call.required_bytes;",
         f"    if ({symbol}(&call)) ...              // 0: success; codes of dlc.h; negative: failures of the model",
         *([] if has_conditions else programs[0].data_dependent_notes()),
+        *programs[0].mesh_notes(symbol),
         "",
         "Concurrent calls need separate memory. A call runs on the calling thread, or on your threads (`parallel`). dlc.h",
         f"(`dlc header`) provides a thread pool and checks the processor: dlc_open_linked({symbol}, ...).",

@@ -15,6 +15,7 @@ from dlc.deploy.elf import ElfFunction, relocatable_object, shared_library
 from dlc.deploy.headers import HeaderProgram, header_text
 from dlc.errors import DlcError, UnsupportedError
 from dlc.files.atomic_writes import atomic_write, atomic_write_text
+from dlc.runtime.collectives.native_calls import COLLECTIVES
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.cpu.code.entry_stub import entry_code
 from dlc.runtime.cpu.program_image import function_in, memory_of
@@ -48,10 +49,10 @@ def write_library(model: Model, path: Path) -> Path:
     """Write a model in the format of the path's suffix (.so, .o or .a), and its C header (.h); return the path of the header.
 
     The library defines one symbol, `dlc_model_NAME`, after the file's name. For a model that is specialized at run time, it
-    contains the specializations that calls have compiled so far. Raises UnsupportedError for a model that partly runs in Python
-    or has no program yet, and DlcError if a file cannot be written.
+    contains the specializations that calls have compiled so far; for one on a mesh, the program of a rank. Raises
+    UnsupportedError for a model that partly runs in Python or has no program yet, and DlcError if a file cannot be written.
     """
-    programs = _programs_of(model, (), {})
+    programs = _programs_of(model.program_of_process(), (), {})
     name = re.sub(r"\W", "_", path.stem, flags=re.ASCII)
     library = _Library(programs, f"dlc_model_{name}")
     function = library.function
@@ -68,7 +69,7 @@ def write_library(model: Model, path: Path) -> Path:
 def runs_without_python(model: Model) -> bool:
     """Return whether a model consists of programs that need no Python."""
     try:
-        return bool(_programs_of(model, (), {}))
+        return bool(_programs_of(model.program_of_process(), (), {}))
     except UnsupportedError:
         return False
 
@@ -77,7 +78,8 @@ def _programs_of(model: Model, conditions: Conditions, defaults: Mapping[str, ND
     """Return the programs of a model, with `conditions` followed by their own conditions."""
     artifact, defaults = model.artifact, {**defaults, **model.defaults}
     if isinstance(artifact, Artifact):
-        python_calls = [f"{i.op} at {i.where}" for i, _ in walk(artifact.host.instructions) if isinstance(i, PythonCall)]
+        calls = [i for i, _ in walk(artifact.host.instructions) if isinstance(i, PythonCall)]
+        python_calls = [f"{call.op} at {call.where}" for call in calls if call.op not in COLLECTIVES]
         if python_calls:
             raise UnsupportedError(
                 f"{model.name}: a library cannot contain {', '.join(python_calls)}; call the model in Python, or save a .dlc"
@@ -95,10 +97,7 @@ def _programs_of(model: Model, conditions: Conditions, defaults: Mapping[str, ND
 def _unsupported_error(model: Model) -> str:
     """Return the reason why a model does not consist of CPU programs, with a remedy."""
     if model.artifact is None or isinstance(model.artifact, DeviceArtifact):
-        return (
-            "this model was compiled for another target or a mesh, or runs in Python: "
-            "compile it for target cpu, or save the program of a mesh as .dlc"
-        )
+        return "this model was compiled for another target, or runs in Python: compile it for target cpu"
     if any(info.dtype == OBJECT_DTYPE for info in (*model.inputs, *model.outputs)):
         return "this model has strings, lists or None as inputs or outputs, which need Python: save it as .dlc"
     assert isinstance(model.artifact, SpecializedModel)

@@ -8,14 +8,20 @@ from typing import cast
 from dlc.errors import ArgumentError
 from dlc.runtime.collectives.mesh import Mesh
 
+# As dlc.h accepts in files.
+_MAX_MESH_RANK = 64
+
 
 def make_mesh(axes: Mapping[str, int], /) -> Mesh:
     """Return a mesh of ranks with these named axes: `dlc.make_mesh({"data": 4, "model": 2})`.
 
     The product of the sizes is the number of ranks. Ranks are numbered row-major, the last axis innermost. The processes join
-    the MPI job when they first run a program on the mesh. Raises ArgumentError for invalid names and sizes.
+    the MPI job when they first run a program on the mesh. Raises ArgumentError for invalid names and sizes, and for more than
+    64 axes.
     """
     sizes = dict(cast("Mapping[object, object]", axes))
+    if len(sizes) > _MAX_MESH_RANK:
+        raise ArgumentError(f"dlc.make_mesh: {len(sizes)} axes; expected at most {_MAX_MESH_RANK}")
     for name, size in sizes.items():
         if not isinstance(name, str) or not name.isidentifier():
             raise ArgumentError(f"dlc.make_mesh: {name!r}; expected a name as the key of each axis")

@@ -64,10 +64,10 @@ class ShardedModel(Model):
         # Identifies the program on all ranks; None before the ranks compared it.
         self._label: str | None = None
 
-    def serialize(self, writer: SectionWriter, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
-        """Write the program of this rank.
+    def program_of_process(self) -> Model:
+        """Return the program of this rank, with the defaults of this model.
 
-        Raises UnsupportedError for the default value of a split input: it differs between ranks, and the file serves all ranks.
+        Raises UnsupportedError for the default value of a split input: it differs between ranks, and files serve all ranks.
         """
         program = self.program
         split = [info.name for info, spec in zip(self.inputs, program.inputs, strict=True) if any(spec)]
@@ -76,7 +76,12 @@ class ShardedModel(Model):
                 f"{self.name}: the default value of input '{split_defaults[0]}' is split over the mesh {program.mesh}, and the "
                 "file must serve all ranks; annotate the input as replicated, by dlc.P(), or compile it without a default"
             )
-        return program.model.serialize(writer, {**defaults, **self.defaults})
+        program.model.defaults = self.defaults
+        return program.model
+
+    def serialize(self, writer: SectionWriter, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
+        """Write the program of this rank. Raises what `program_of_process` raises."""
+        return self.program_of_process().serialize(writer, defaults)
 
     def _run(self, arrays: Sequence[Any]) -> list[Any]:
         program, mesh = self.program, self.program.mesh

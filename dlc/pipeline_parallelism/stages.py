@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dlc.argument_validation import call_user_function
+from dlc.argument_validation.validate import call_user_function
 from dlc.dialects.dl import YieldOp
 from dlc.dialects.dl.base import element_type_of, shape_of
 from dlc.dialects.dl.dtypes import numpy_dtype

@@ -5,11 +5,19 @@
  *     mpiexec -n 2 ./run_on_mesh step.dlc
  *
  * step.dlc is what `f.save("step.dlc", …)` of a function f of dlc.jit(mesh=…) wrote. If ranks have constants of their own, pass
- * one file per rank. Every rank fills its shards of the inputs, of f32, with ones and prints the sum of each of its outputs.
+ * one file per rank. A library is linked instead: `f.save("step.so", …)`, and
+ *
+ *     mpicc -DSTEP=dlc_model_step run_on_mesh.c step.so -I. -pthread -o run_on_mesh
+ *
+ * Every rank fills its shards of the inputs, of f32, with ones and prints the sum of each of its outputs.
  */
 #define DLC_IMPLEMENTATION
 #include "dlc.h"
 #include <mpi.h>
+
+#ifdef STEP
+int64_t STEP(dlc_call *);
+#endif
 
 enum { MAX_GROUPS = 64, MAX_TENSORS = 64 };
 
@@ -96,8 +104,12 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &collectives.rank_count);
     int rank = collectives.rank;
     options.threads = 1, options.collectives = &collectives, options.message = message, options.message_bytes = sizeof message;
+#ifdef STEP
+    if (dlc_open_linked(STEP, &options, &model)) fail(rank, message);
+#else
     if (argc < 2) fail(rank, "expected the path of a compiled function");
     if (dlc_open(argv[argc - 1 < collectives.rank_count ? 1 : 1 + rank], &options, &model)) fail(rank, message);
+#endif
     if (dlc_count(model, 0) > MAX_TENSORS || dlc_count(model, 1) > MAX_TENSORS) fail(rank, "too many inputs or outputs");
     if (dlc_context_create(model, NULL, &context)) fail(rank, "out of memory");
     for (int side = 0; side < 2; side++)

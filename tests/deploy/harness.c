@@ -60,6 +60,27 @@ static dlc_selector parse_selector(char *text)
     return selector;
 }
 
+/* Collectives of a rank that never communicates. */
+static int combine_nothing(void *user, const dlc_group *group, const void *x, void *y, int64_t count, int32_t dtype, int32_t combine)
+{
+    (void)user, (void)group, (void)x, (void)y, (void)count, (void)dtype, (void)combine;
+    return 1;
+}
+
+static int move_nothing(void *user, const dlc_group *group, const void *x, void *y, int64_t bytes)
+{
+    (void)user, (void)group, (void)x, (void)y, (void)bytes;
+    return 1;
+}
+
+static int permute_nothing(void *user, const dlc_group *group, const void *x, void *y, int64_t bytes, int32_t target, int32_t source)
+{
+    (void)user, (void)group, (void)x, (void)y, (void)bytes, (void)target, (void)source;
+    return 1;
+}
+
+static const dlc_collectives unconnected = {3, 4, NULL, combine_nothing, combine_nothing, move_nothing, move_nothing, permute_nothing};
+
 /* run|memory|pool MODEL THREADS OUTPUT INPUT... [-- SIZE...] [-- SELECTOR...]; the input - is omitted. */
 static int run(int argc, char **argv)
 {
@@ -73,6 +94,7 @@ static int run(int argc, char **argv)
     size_t bytes = 0;
     options.threads = atoi(argv[3]), options.message = message, options.message_bytes = sizeof message, options.verify = 1;
     if (!strcmp(argv[1], "pool")) options.parallel = backwards;
+    if (!strcmp(argv[1], "rank")) options.collectives = &unconnected;
     void *memory = strcmp(argv[1], "memory") ? NULL : content(argv[2], &bytes);
     dlc_selector selectors[8];
     int last = argc;
@@ -127,27 +149,6 @@ static int flip(char **argv)
         if (!dlc_open_memory(memory, at, &options, &model)) printf("-%zu\n", at), dlc_close(model);
     return dlc_open_memory(memory, bytes, &options, &model);
 }
-
-/* Collectives of a rank that never communicates. */
-static int combine_nothing(void *user, const dlc_group *group, const void *x, void *y, int64_t count, int32_t dtype, int32_t combine)
-{
-    (void)user, (void)group, (void)x, (void)y, (void)count, (void)dtype, (void)combine;
-    return 1;
-}
-
-static int move_nothing(void *user, const dlc_group *group, const void *x, void *y, int64_t bytes)
-{
-    (void)user, (void)group, (void)x, (void)y, (void)bytes;
-    return 1;
-}
-
-static int permute_nothing(void *user, const dlc_group *group, const void *x, void *y, int64_t bytes, int32_t target, int32_t source)
-{
-    (void)user, (void)group, (void)x, (void)y, (void)bytes, (void)target, (void)source;
-    return 1;
-}
-
-static const dlc_collectives unconnected = {3, 4, NULL, combine_nothing, combine_nothing, move_nothing, move_nothing, permute_nothing};
 
 /* mutate MODEL COUNT SEED: opens programs, or lists of them, with modified fields and tables and valid checksums. */
 static int mutate(char **argv)

@@ -54,7 +54,7 @@ def test_c_and_cpp(mnist: Model, first: str, tmp_path: Path, compiler: str, sour
 
 
 def test_c_on_a_mesh(tmp_path: Path) -> None:
-    """A training step runs on the ranks of an MPI job, each of which prints its shards; a job of another size is refused."""
+    """A training step, as a file and as a library, runs on the ranks of a job, which print their shards; other jobs are refused."""
     prefix = Path(sys.executable).parents[1]
     if not (prefix / "include" / "mpi.h").exists() or shutil.which("cc") is None:
         pytest.skip("no MPI library with headers, or no C compiler")
@@ -68,19 +68,25 @@ def test_c_on_a_mesh(tmp_path: Path) -> None:
     arguments = one((6, 8), np.float32), one((8, 4), np.float32), one((4, 6), np.float32)
     step.save(tmp_path / "step.dlc", *arguments)
     flags = [f"-I{HEADER.parent}", f"-I{prefix}/include", f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib", "-lmpi", "-pthread"]
-    program = tmp_path / "run_on_mesh"
-    subprocess.run(["cc", "-Wall", "-Wextra", "-Werror", EXAMPLES / "run_on_mesh.c", *flags, "-o", program], check=True)
-    done = subprocess.run(
-        [prefix / "bin" / "mpiexec", "-n", "4", program, tmp_path / "step.dlc"], capture_output=True, text=True, check=True
+    step.save(tmp_path / "step.so", *arguments)
+    assert "of the mesh data=2,model=2: its arrays are shards" in (tmp_path / "step.h").read_text()
+    program, linked = tmp_path / "run_on_mesh", tmp_path / "run_linked"
+    compiler = ["cc", "-Wall", "-Wextra", "-Werror", EXAMPLES / "run_on_mesh.c", *flags]
+    subprocess.run([*compiler, "-o", program], check=True)
+    subprocess.run(
+        [*compiler, "-DSTEP=dlc_model_step", tmp_path / "step.so", f"-Wl,-rpath,{tmp_path}", "-o", linked], check=True
     )
     loss, up, down = map(np.asarray, dlc.jit(step.__wrapped__)(*arguments))
-    for rank in range(4):
-        part = slice(rank % 2 * 4, rank % 2 * 4 + 4)
-        sums = [float(line.split()[-1]) for line in sorted(done.stdout.splitlines()) if line.startswith(f"rank {rank}:")]
-        np.testing.assert_allclose(sums, [loss, up[:, part].sum(), down[part].sum()], rtol=1e-4)
+    for command in ([program, tmp_path / "step.dlc"], [linked]):
+        done = subprocess.run([prefix / "bin" / "mpiexec", "-n", "4", *command], capture_output=True, text=True, check=True)
+        for rank in range(4):
+            part = slice(rank % 2 * 4, rank % 2 * 4 + 4)
+            sums = [float(line.split()[-1]) for line in sorted(done.stdout.splitlines()) if line.startswith(f"rank {rank}:")]
+            np.testing.assert_allclose(sums, [loss, up[:, part].sum(), down[part].sum()], rtol=1e-4)
     assert "for each rank of the mesh data=2,model=2" in CliRunner().invoke(main, ["info", str(tmp_path / "step.dlc")]).output
-    refused = subprocess.run([program, tmp_path / "step.dlc"], capture_output=True, text=True)
-    assert refused.returncode and "rank 0 of 1 in `collectives`: the mesh data=2,model=2 has 4 ranks" in refused.stderr
+    for command in ([program, tmp_path / "step.dlc"], [linked]):
+        refused = subprocess.run(command, capture_output=True, text=True)
+        assert refused.returncode and "rank 0 of 1 in `collectives`: the mesh data=2,model=2 has 4 ranks" in refused.stderr
 
 
 def test_rust(mnist: Model, first: str, tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ import dlc
 from dlc.cli import main
 from dlc.deploy import HEADER, write_library
 from dlc.distributed.partition_spec import P
-from dlc.errors import UnsupportedError
 from dlc.runtime.cpu import program_image
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.io_conversion import ConvertedModel
@@ -256,18 +255,17 @@ def test_a_model_for_another_device(folder: Path, models: dict[str, Model]) -> N
 
 @needs_cc
 def test_routes_between_ranks_are_checked(folder: Path, models: dict[str, Model], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A position beyond the group is found when the file is opened, before `collectives` are."""
-    mesh = dlc.make_mesh({"ring": 2})
+    """Positions beyond the group, and repeated sources and targets, are found when the file is opened."""
+    mesh = dlc.make_mesh({"ring": 4})
     moved = dlc.jit(mesh=mesh)(
         dlc.shard_map(lambda x: dlc.lax.ppermute(x, "ring", [(0, 1)]), in_specs=P("ring"), out_specs=P("ring"))
     )
     moved.save(folder / "moved.dlc", X[:4])
-    assert "compiled for the mesh ring=2: set `collectives`" in ran(folder, "run", models["layer"], "moved", [])
-    monkeypatch.setattr(program_image, "permute_routes", lambda pairs: [(0, 2)] if pairs else [])
-    moved.save(folder / "moved.dlc", X[:4])
-    assert "damaged: copy or compile" in ran(folder, "run", models["layer"], "moved", [])
-    with pytest.raises(UnsupportedError, match=r"save the program of a mesh as \.dlc"):
-        moved.save(folder / "moved.so", X[:4])
+    assert "compiled for the mesh ring=4: set `collectives`" in ran(folder, "run", models["layer"], "moved", [])
+    for routes in ([(0, 4)], [(0, 1), (2, 1)], [(2, 0), (2, 1)]):
+        monkeypatch.setattr(program_image, "permute_routes", lambda pairs, routes=routes: routes if pairs else [])
+        moved.save(folder / "moved.dlc", X[:4])
+        assert "damaged: copy or compile" in ran(folder, "rank", models["layer"], "moved", []), routes
 
 
 @needs_cc

@@ -179,6 +179,10 @@ class Model(Submittable):
         require_no_other_file(to_path(path))
         save(to_path(path), self)
 
+    def program_of_process(self) -> Model:
+        """Return the model that this process runs: of a model on a mesh, the program of a rank, on its shards."""
+        return self
+
     def serialize(self, writer: SectionWriter, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
         """Write the sections of the model and return its header fields. Raises UnsupportedError for a model without code."""
         if self.artifact is None:
