@@ -51,7 +51,7 @@ _LARGE_INTEGER_DTYPE = np.dtype(np.int64)
 def operand(x: ArrayLike) -> Operand:
     """Convert `x` to a Tracer or a NumPy array.
 
-    A list or tuple that contains Tracers is stacked; a symbolic size becomes a weakly typed scalar of the trace.
+    A list or tuple with Tracers or symbolic sizes is stacked; a symbolic size becomes a weakly typed scalar of the trace.
     """
     if isinstance(x, Tracer):
         return x
@@ -60,7 +60,7 @@ def operand(x: ArrayLike) -> Operand:
         return refuse(DTypeError(f"{problem} (docs/numpy.md lists those that do)"))
     if isinstance(x, TracedDim):
         return x.as_array(x)
-    if isinstance(x, list | tuple) and has_tracer(x):
+    if isinstance(x, list | tuple) and is_traced(x):
         rows = promote(*(operand(row) for row in cast("Sequence[ArrayLike]", x)))
         return apply(dl.ConcatOp, *(apply(dl.ReshapeOp, row, shape=(1, *row.shape)) for row in rows), axis=0)
     try:
@@ -76,14 +76,14 @@ def iota(size: TracedSize) -> Any:
     return np.arange(int(size)) if trace is None else trace.apply(dl.IotaOp, size=(size,), to=i64, start=0, step=1)
 
 
-def has_tracer(value: object) -> bool:
-    """Return whether `value` is a Tracer, or a list, tuple or slice that contains one."""
+def is_traced(value: object) -> bool:
+    """Return whether `value` is a Tracer or a symbolic size, or a list, tuple or slice that contains one."""
     if isinstance(value, list | tuple):
-        return any(has_tracer(v) for v in cast("Sequence[object]", value))
+        return any(is_traced(v) for v in cast("Sequence[object]", value))
     if isinstance(value, slice):
         bounds = cast("slice[object, object, object]", value)
-        return has_tracer((bounds.start, bounds.stop, bounds.step))
-    return isinstance(value, Tracer)
+        return is_traced((bounds.start, bounds.stop, bounds.step))
+    return isinstance(value, Tracer | TracedDim)
 
 
 def scope_of(value: object) -> Trace | None:
@@ -91,6 +91,12 @@ def scope_of(value: object) -> Trace | None:
     if isinstance(value, list | tuple):
         return next(filter(None, map(scope_of, cast("Sequence[object]", value))), None)
     return cast(Trace, value.scope) if isinstance(value, TracedDim) else None
+
+
+def operand_in_scope(x: ArrayLike, sizes: object) -> Operand:
+    """Convert `x` as `operand` does, to a Tracer if there is a symbolic size among `sizes`."""
+    x, scope = operand(x), scope_of(sizes)
+    return x if scope is None or isinstance(x, Tracer) else scope.constant(x)
 
 
 def has_symbolic_size(value: object) -> bool:
@@ -162,7 +168,7 @@ def convert(x: ArrayLike, dtype: Any) -> Operand:
     dtype = as_dtype(dtype)
     with errors_at_user_line():
         target_type = element_type(dtype)
-        if is_python_scalar(x) or (isinstance(x, list | tuple) and not has_tracer(x)):
+        if is_python_scalar(x) or (isinstance(x, list | tuple) and not is_traced(x)):
             return _scalars_to_array(x, dtype)
     x = operand(x)
     if isinstance(x, Tracer) and x.weak and x.dtype.kind in "iu" and dtype.kind in "iu":

@@ -10,7 +10,7 @@ import numpy as np
 
 import dlc.numpy as dnp
 from dlc.errors import DTypeError, ShapeError
-from dlc.numpy.apply import ArrayLike, has_tracer, operand, refuse
+from dlc.numpy.apply import ArrayLike, is_traced, operand, refuse
 from dlc.ragged.ragged_array import Ragged, take_rows
 
 __all__ = ["from_padded", "from_torch", "of", "to_padded", "to_torch"]
@@ -37,7 +37,7 @@ def to_padded(x: Ragged, /, length: int | None = None, *, fill: float = 0) -> An
     `length` is by default the largest one; under `dlc.jit` this size is data-dependent. Rows beyond `length` are omitted.
     """
     limit: Any = dnp.max(x.lengths) if length is None else length or 0
-    steps = dnp.arange(limit if has_tracer(limit) else int(limit))
+    steps = dnp.arange(limit if is_traced(limit) else int(limit))
     is_row = dnp.expand_dims(steps, 0) < dnp.expand_dims(x.lengths, 1)
     rows = dnp.where(is_row, dnp.expand_dims(x.starts, 1) + steps, 0)
     values = take_rows(operand(x.values), rows)

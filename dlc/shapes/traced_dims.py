@@ -176,7 +176,10 @@ class TracedDim:
 
     def _decided(self, answer: bool | None, question: str) -> bool:
         if answer is None:
-            raise UndecidableError(question)
+            raise UndecidableError(
+                f"{question} It depends on the call; pass an integer, or choose by dlc.lax.cond or dlc.numpy.where, "
+                "which take a comparison of arrays: dlc.numpy.asarray(n) < 4"
+            )
         return answer
 
     def __hash__(self) -> int:
@@ -185,9 +188,19 @@ class TracedDim:
 
     def __int__(self) -> int:
         self.scope.require_active(self.dim)
-        raise UndecidableError(f"the size {self} is symbolic: it has no integer value at compile time")
+        raise UndecidableError(
+            f"the size {self} is symbolic and has no integer value while a function is traced; pass an integer, "
+            "and write dlc.numpy.asarray(table)[n] for table[n] of a NumPy array"
+        )
 
     __index__ = __int__
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        self.scope.require_active(self.dim)
+        raise UndecidableError(
+            f"the size {self} is symbolic, so NumPy cannot use it; call functions of dlc.numpy, "
+            "and write dlc.numpy.asarray(table)[n] for table[n]"
+        )
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *operands: Any, **settings: Any) -> Any:
         """Apply a function of NumPy: arithmetic and comparisons of sizes as operators, any other to traced arrays."""

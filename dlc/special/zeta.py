@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dlc.numpy.apply import ArrayLike, has_tracer
+from dlc.numpy.apply import ArrayLike, is_traced
 from dlc.numpy.functions.comparison import equal, greater, less
 from dlc.numpy.functions.elementwise import divide, exp, power, remainder, rint, square, tan, where
 from dlc.special.evaluation import in_float64, polynomial, promote_floats
@@ -67,7 +67,7 @@ def _polygamma(n: Any, x: Any) -> Any:
     value = where(is_even, -value, value)
     # Reflection: (-1)ⁿ ψₙ(1 - x) - ψₙ(x) is the n-th derivative of π cot πx, which has the period 1.
     cotangent = divide(1, tan(where(is_reflected, x - rint(x), 0.25) * math.pi))
-    orders = [0, 1] if has_tracer(n) else [int(k) for k in np.unique(n) if 0 <= k <= _MAX_FACTORIAL_ARGUMENT]
+    orders = [0, 1] if is_traced(n) else [int(k) for k in np.unique(n) if 0 <= k <= _MAX_FACTORIAL_ARGUMENT]
     result = where(is_reflected, x * math.nan, value)
     for order in orders:
         order_value = digamma(x)

@@ -160,7 +160,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], type[DlcError], str]] = {
     "complex_dtype": (lambda x: dnp.floor(x.astype(np.complex64)), DTypeError, r"does not support complex arrays"),
     "ragged": (lambda x: x + dnp.array([[1, 2], [3]]), ShapeError, "a list is not an array"),
     "zeros": (lambda x: dnp.zeros(x.argmax()), UnsupportedError, "zeros: a size is a traced value"),
-    "tile": (lambda x: dnp.tile(x, -1), ShapeError, "tile: repetitions -1; expected"),
+    "tile": (lambda x: dnp.tile(x, -1), ShapeError, "tile: repetitions: size -1; expected"),
     "conv": (lambda x: dlc.nn.conv(x, X.reshape(1, 3, 4, 1)), ShapeError, r"\(3, 4\), kernel \(1, 3\); expected \[N"),
     "numpy_keyword": (
         lambda x: np.median(x, overwrite_input=3),

@@ -177,7 +177,8 @@ def test_one_program_computes_with_sizes(functions: dict[str, Callable[[Any], An
     "text",
     [
         "n - n // 2", "2 * n + 1 - n // 3", "n * m - m * (n // 2)", "n - 2 * (n // 2)", "n - (n // 2) // 2",
-        "8 * (n // 8) - n + 7", "8 * ((n + 7) // 8) - n", "n + 7 + 8 * ((-n) // 8)", "m * n - 8 * m * (n // 8) + n // 3",
+        "8 * (n // 8) - n + 7", "8 * ((n + 7) // 8) - n", "n + 7 + 8 * ((-n) // 8)", "m * n - 8 * m * (n // 8) + n // 3", "n // 2 - n // 3",
+        "n - (n + 1) // 2", "n - (n + 1) // 2 - n // 2",
     ],
 )  # fmt: skip
 def test_nonnegative_sizes(text: str) -> None:
@@ -185,7 +186,7 @@ def test_nonnegative_sizes(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["n - m // 2", "n // 2 - n // 3", "n - 3 * (n // 2)", "n - 1", "8 * (n // 8) - n + 6", "(-n) // 8"]
+    "text", ["n - m // 2", "n // 3 - n // 2", "n - 3 * (n // 2)", "n - 1", "8 * (n // 8) - n + 6", "(-n) // 8"]
 )
 def test_possibly_negative_expressions(text: str) -> None:
     assert not is_nonnegative(parse_size(text))

@@ -144,18 +144,11 @@ def broadcast_shapes(error_prefix: str | None, *shapes: Sequence[Size]) -> tuple
 
 
 def broadcasts_to(error_prefix: str | None, shape: Sequence[Size], target: Sequence[Size]) -> bool:
-    """Return whether `shape` broadcasts to exactly `target`. Raises UndecidableError if that depends on symbolic sizes.
+    """Return whether `shape` broadcasts to exactly `target`; if that depends on symbolic sizes, equalities become guards.
 
     Errors begin with `error_prefix`, as in `broadcast_shapes`.
     """
-    joint = broadcast_shapes(error_prefix, shape, target)
-    if len(joint) != len(target):
-        return False
-    mismatches = [(a, b) for a, b in zip(joint, target, strict=True) if not dims.is_same(a, b)]
-    if not mismatches or any(dims.is_static(pair) for pair in mismatches):
-        return not mismatches
-    size, expected = mismatches[0]
-    raise dims.UndecidableError(f"is {size} == {expected}?")
+    return compatible(broadcast_shapes(error_prefix, shape, target), target)
 
 
 def compatible(a: Sequence[Size], b: Sequence[Size]) -> bool:

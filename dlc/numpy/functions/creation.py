@@ -26,18 +26,19 @@ from dlc.numpy.apply import (
     call_numpy,
     convert,
     has_symbolic_size,
-    has_tracer,
     iota,
+    is_traced,
     operand,
     promote_to_float,
     refuse,
     result_dtype,
 )
 from dlc.numpy.componentwise import componentwise
-from dlc.numpy.data_dependent import dynamic_arange
-from dlc.numpy.functions.comparison import equal, greater, greater_equal, less, maximum, minimum
+from dlc.numpy.data_dependent import dynamic_arange, true_indices
+from dlc.numpy.functions.comparison import equal, greater, greater_equal, less, logical_not, maximum, minimum
 from dlc.numpy.functions.elementwise import add, divide, floor, floor_divide, multiply, negative, power, subtract, where
-from dlc.numpy.functions.shape_manipulation import moveaxis
+from dlc.numpy.functions.joining import stack
+from dlc.numpy.functions.shape_manipulation import moveaxis, reshape
 from dlc.numpy.namespace import check_device
 from dlc.shapes.dims import is_nonnegative
 from dlc.shapes.traced_dims import TracedDim, untraced
@@ -84,7 +85,7 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
 
 def _static_shape(name: str, shape: Shape) -> tuple[Any, ...]:
     """Return a shape. Raises UnsupportedError for a size that is a traced value."""
-    if has_tracer(shape):
+    if any(isinstance(size, Tracer) for size in (shape if isinstance(shape, list | tuple) else (shape,))):
         refuse(
             UnsupportedError(f"{name}: a size is a traced value; sizes must be static: name the argument in static_argnames")
         )
@@ -167,9 +168,9 @@ def arange(
     """Return start, start + step, … before stop; 0, 1, … before `start` without `stop`. int64, or float32 for float bounds."""
     check_device(device)
     bounds = (0, start, step) if stop is None else (start, stop, step)
-    if dtype is None and not has_tracer(bounds) and any(isinstance(x, float) for x in bounds):
+    if dtype is None and not any(isinstance(x, Tracer) for x in bounds) and any(isinstance(x, float) for x in bounds):
         dtype = np.float32
-    if has_tracer(bounds) or has_symbolic_size(bounds):
+    if is_traced(bounds):
         symbolic_result = _symbolic_arange(*bounds, dtype or np.int64)
         return _traced_arange(*bounds, dtype) if symbolic_result is None else symbolic_result
     # As Python integers: NumPy computes the length of narrow ones in their dtype.
@@ -243,7 +244,7 @@ def linspace(
     """
     check_device(device)
     dtype = as_dtype(_float_dtype(dtype, start, stop))
-    if not has_tracer((start, stop)) and not has_symbolic_size((start, stop, num)):
+    if not is_traced((start, stop, num)):
         values, step = call_numpy("linspace", np.linspace, operand(start), operand(stop), num, endpoint=endpoint, retstep=True)
         step = step if dtype.kind in "iu" else np.asarray(step, dtype)
         values = (np.floor(values) if dtype.kind in "iu" else values).astype(dtype)
@@ -281,7 +282,7 @@ def logspace(
     axis: int = 0,
 ) -> Any:
     """Return `num` powers of `base` with evenly spaced exponents along a new axis; float32 by default."""
-    if has_tracer((start, stop, base)):
+    if is_traced((start, stop, num, base)):
         exponents = linspace(start, stop, num, endpoint)
         return moveaxis(convert(power(base, exponents), _float_dtype(dtype, start, stop)), 0, axis)
     bounds = operand(start), operand(stop)
@@ -294,12 +295,11 @@ def geomspace(
     start: ArrayLike, stop: ArrayLike, /, num: int = 50, endpoint: bool = True, dtype: AnyDType = None, axis: int = 0
 ) -> Any:
     """Return `num` values of a geometric progression along a new axis, from start to stop of one sign; float32 by default."""
-    if has_tracer((start, stop)):
+    if is_traced((start, stop, num)):
         first, last = promote_to_float(start, stop)
         rank = max(first.ndim, last.ndim)
-        fraction = (
-            call_numpy("geomspace", np.linspace, 0, 1, num, endpoint=endpoint).reshape(-1, *[1] * rank).astype(first.dtype)
-        )
+        fraction = linspace(0, 1, num, endpoint, dtype=first.dtype)
+        fraction = reshape(fraction, (*fraction.shape, *[1] * rank))
         values = multiply(first, power(divide(last, first), fraction))
         # The last element is exactly `stop`.
         values = convert(where(greater_equal(fraction, 1), last, values), _float_dtype(dtype, start, stop))
@@ -361,11 +361,15 @@ def _lower(x: Operand, k: int) -> Any:
 
 def tril_indices(n: int, /, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
     """Return the row and column indices of the elements on and below the k-th diagonal of an n × m matrix."""
+    if is_traced((n, k, m)):
+        return tuple(true_indices(tri(n, m, k, np.bool_)))
     return call_numpy("tril_indices", np.tril_indices, n, k, m)
 
 
 def triu_indices(n: int, /, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
     """Return the row and column indices of the elements on and above the k-th diagonal of an n × m matrix."""
+    if is_traced((n, k, m)):
+        return tuple(true_indices(logical_not(tri(n, m, k - 1, np.bool_))))
     return call_numpy("triu_indices", np.triu_indices, n, k, m)
 
 
@@ -389,7 +393,11 @@ def vander(x: ArrayLike, n: int | None = None, /, increasing: bool = False) -> A
 
 def indices(dimensions: Sequence[int], dtype: AnyDType = int, sparse: bool = False) -> Any:
     """Return the index arrays of a grid along a new first axis; with `sparse`, a tuple of arrays that broadcast to it."""
-    return call_numpy("indices", np.indices, dimensions, dtype, sparse)
+    if not is_traced(dimensions):
+        return call_numpy("indices", np.indices, dimensions, dtype, sparse)
+    sizes = _static_shape("indices", dimensions)
+    axes = meshgrid(*(arange(size, dtype=dtype) for size in sizes), sparse=sparse, indexing="ij")
+    return tuple(axes) if sparse else stack(axes)
 
 
 def meshgrid(*arrays: ArrayLike, sparse: bool = False, indexing: str = "xy") -> list[Any]:

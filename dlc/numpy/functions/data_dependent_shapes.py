@@ -22,10 +22,12 @@ from dlc.numpy.apply import (
     apply,
     call_numpy,
     convert,
-    has_tracer,
+    is_less,
+    is_traced,
     normalize_axes,
     normalize_axis,
     operand,
+    operand_in_scope,
     promote,
     promote_to_float,
     refuse,
@@ -42,7 +44,7 @@ from dlc.numpy.functions.joining import append, stack
 from dlc.numpy.functions.reductions import max, min, sum
 from dlc.numpy.functions.shape_manipulation import flip, ravel, reshape
 from dlc.numpy.functions.sorting import isin, searchsorted, sort
-from dlc.shapes.traced_dims import untraced
+from dlc.shapes.traced_dims import TracedDim, untraced
 
 __all__ = [
     "argwhere", "bincount", "compress", "extract", "flatnonzero", "histogram", "intersect1d", "nonzero", "setdiff1d",
@@ -212,11 +214,11 @@ def bincount(x: ArrayLike, /, weights: ArrayLike | None = None, minlength: int =
     x = constant_if_empty(operand(x))
     if x.ndim != 1 or (x.dtype.kind not in "iub" and x.size):
         refuse(ShapeError(f"bincount: array of shape {x.shape} and dtype {x.dtype}; expected a vector of integers"))
-    if not has_tracer([x, weights]):
+    if not is_traced([x, weights, minlength]):
         return call_numpy(
             "bincount", np.bincount, cast(Array, x).astype(np.int64), None if weights is None else operand(weights), minlength
         )
-    x = convert(x, np.int64)
+    x = convert(operand_in_scope(x, minlength), np.int64)
     end = operand(maximum(add(max(x, initial=-1), 1), minlength))
     increments = operand(1) if weights is None else convert(operand(weights), np.float64)
     # One more element, so that there is at least one. A negative element is mapped out of bounds, not wrapped.
@@ -239,18 +241,19 @@ def histogram(
     estimators are `bins` for arrays that are not traced, since the number of bins depends on the elements.
     """
     x = constant_if_empty(operand(x))
-    if not has_tracer([x, bins, range, weights]):
+    if not is_traced([x, bins, range, weights]):
         edges = bins if isinstance(bins, int | str) else operand(cast("ArrayLike", bins))
         return call_numpy("histogram", np.histogram, x, edges, range, density, None if weights is None else operand(weights))
     if isinstance(bins, str):
         problem = f"bins {bins!r} of a traced array: the number of bins depends on its elements"
         refuse(UnsupportedError(f"histogram: {problem}; pass their number, or edges of numpy.histogram_bin_edges"))
-    if isinstance(bins, int) and bins < 1:
+    x = operand_in_scope(x, bins)
+    if isinstance(bins, int | TracedDim) and is_less(x, untraced(bins), 1, "histogram", "no bins"):
         refuse(ArgumentError(f"histogram: {bins} bins; expected at least 1"))
     if weights is not None and untraced(operand(weights).shape) != untraced(x.shape):
         refuse(ShapeError(f"histogram: weights of shape {operand(weights).shape} for shape {x.shape}; expected equal shapes"))
     x = ravel(x)
-    edges = _edges(operand(x), bins, range) if isinstance(bins, int) else operand(cast("ArrayLike", bins))
+    edges = _edges(operand(x), bins, range) if isinstance(bins, int | TracedDim) else operand(cast("ArrayLike", bins))
     last = getitem(edges, -1)
     indices = subtract(searchsorted(edges, x, side="right"), 1)
     indices = where(equal(x, last), edges.shape[0] - 2, indices)
@@ -263,6 +266,6 @@ def histogram(
 def _edges(x: Operand, bins: int, range: tuple[float, float] | None) -> Operand:
     """Return the edges of equally wide bins from the smallest to the largest element; of total width 1 if these are equal."""
     dtype = promote_to_float(x)[0].dtype
-    low, high = (min(x), max(x)) if range is None else (np.asarray(end, dtype) for end in range)
+    low, high = (min(x), max(x)) if range is None else (convert(end, dtype) for end in range)
     margin = multiply(convert(equal(low, high), dtype), 0.5)
     return operand(linspace(subtract(low, margin), add(high, margin), bins + 1))

@@ -19,9 +19,9 @@ from dlc.numpy.apply import (
     Operand,
     apply,
     convert,
-    has_tracer,
     in_float32_or_wider,
     is_floating,
+    is_traced,
     is_weak,
     operand,
     promote,
@@ -137,7 +137,7 @@ fix = _rounding_function("fix", dl.TruncOp, "Round toward 0.")
 
 def power(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     """Return x1 to the power x2; integers wrap around, and traced negative integer powers are truncated."""
-    if not has_tracer(x2) and result_dtype(x1, x2).kind in "iu" and np.any(np.less(operand(x2), 0)):
+    if not is_traced(x2) and result_dtype(x1, x2).kind in "iu" and np.any(np.less(operand(x2), 0)):
         refuse(DTypeError("power: an integer to a negative integer power; convert one operand to a float with .astype"))
     return _power(x1, x2)
 

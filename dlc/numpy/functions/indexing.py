@@ -23,8 +23,8 @@ from dlc.numpy.apply import (
     apply,
     as_index,
     convert,
-    has_tracer,
     is_less,
+    is_traced,
     operand,
     promote,
     refuse,
@@ -211,7 +211,7 @@ def dynamic_slice(x: Operand, axis: int, k: slice[Any, Any, Any]) -> Any:
 def slice_step(k: slice[Any, Any, Any]) -> int:
     """Return the step of a slice. Raises UnsupportedError for a traced step and for 0."""
     step = 1 if k.step is None else k.step
-    if has_tracer(step) or step == 0:
+    if is_traced(step) or step == 0:
         refuse(UnsupportedError(f"a slice with step {step}; expected a static integer other than 0"))
     return step
 
@@ -303,7 +303,7 @@ def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> Ke
             refuse(OutOfBoundsError(f"index {k} is out of bounds for axis {axis} of shape {x.shape}"))
         return AxisSlice(axis, k % size, 1, 1, dropped=True)
     if isinstance(k, slice):
-        if has_tracer(k):
+        if is_traced(k):
             refuse(UnsupportedError("an update of a slice with traced bounds combined with index arrays; use dlc.numpy.where"))
         if k == slice(None):
             # The whole axis, also of symbolic size.

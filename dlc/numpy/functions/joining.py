@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -19,17 +18,20 @@ from dlc.numpy.apply import (
     ArrayLike,
     Operand,
     apply,
+    are_different,
     as_dtype,
     as_list,
     as_shape,
     call_numpy,
     convert,
+    is_less,
     normalize_axis,
     operand,
     promote,
     refuse,
 )
 from dlc.numpy.componentwise import componentwise
+from dlc.numpy.functions.indexing import getitem
 from dlc.numpy.functions.shape_manipulation import (
     atleast_1d,
     atleast_2d,
@@ -139,10 +141,34 @@ def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Any, ...]:
 @componentwise("x")
 def split(x: ArrayLike, indices_or_sections: int | Sequence[int], /, axis: int = 0) -> list[Any]:
     """Split `x` along `axis` into equal sections, or before the given indices."""
-    size = operand(x).shape[normalize_axis("split", operand(x), axis)]
-    if np.ndim(indices_or_sections) == 0 and (cast(int, indices_or_sections) < 1 or size % cast(int, indices_or_sections)):
-        refuse(ShapeError(f"split: size {size} does not divide into {indices_or_sections} equal sections; use array_split"))
+    x = operand(x)
+    axis = normalize_axis("split", x, axis)
+    size = x.shape[axis]
+    if not _is_sequence(indices_or_sections):
+        count = _section_count("split", cast(int, indices_or_sections))
+        if are_different(x, untraced(size) % count, 0, "split"):
+            refuse(ShapeError(f"split: size {size} does not divide into {count} equal sections; use array_split"))
+        section = size // count
+        return [slice_axis(x, axis, k * section, (k + 1) * section) for k in range(count)]
     return array_split(x, indices_or_sections, axis)
+
+
+def _is_sequence(indices_or_sections: object) -> bool:
+    """Return whether an array is split before indices, and not into a number of sections."""
+    return isinstance(indices_or_sections, Sequence) or (
+        isinstance(indices_or_sections, Tracer | np.ndarray) and indices_or_sections.ndim > 0
+    )
+
+
+def _section_count(name: str, sections: int) -> int:
+    """Return a number of sections. Raises ShapeError for a number out of range, and UndecidableError for a symbolic size."""
+    if isinstance(sections, TracedDim):
+        problem = f"{name}: {sections} sections; the number of results must be known while the function is traced"
+        refuse(UndecidableError(f"{problem}: pass an integer, or reshape the array and loop over an axis"))
+    count = int(sections)
+    if not 1 <= count <= _MAX_SECTIONS:
+        refuse(ShapeError(f"{name}: {count} sections; expected from 1 to {_MAX_SECTIONS}"))
+    return count
 
 
 @componentwise("x")
@@ -151,15 +177,13 @@ def array_split(x: ArrayLike, indices_or_sections: int | Sequence[int], /, axis:
     x = operand(x)
     axis = normalize_axis("array_split", x, axis)
     size = x.shape[axis]
-    if np.ndim(indices_or_sections):
-        cuts = [0, *(slice(start, None).indices(size)[0] for start in cast("Sequence[int]", indices_or_sections)), size]
-        bounds = [(start, max(start, stop)) for start, stop in pairwise(cuts)]
-    else:
-        count = int(cast(int, indices_or_sections))
-        if not 1 <= count <= _MAX_SECTIONS:
-            refuse(ShapeError(f"array_split: {count} sections; expected from 1 to {_MAX_SECTIONS}"))
-        # ⌈(size - k) / count⌉ elements in section k, which needs no comparison of symbolic sizes.
-        bounds = [*pairwise(accumulate(((size + count - 1 - k) // count for k in range(count)), initial=0))]
+    if _is_sequence(indices_or_sections):
+        whole = (slice(None),) * axis
+        cuts = [None, *cast("Sequence[int]", indices_or_sections), None]
+        return [getitem(x, (*whole, slice(start, stop))) for start, stop in pairwise(cuts)]
+    count = _section_count("array_split", cast(int, indices_or_sections))
+    # ⌈(size - k) / count⌉ elements in section k, which needs no comparison of symbolic sizes.
+    bounds = pairwise(accumulate(((size + count - 1 - k) // count for k in range(count)), initial=0))
     return [slice_axis(x, axis, start, stop) for start, stop in bounds]
 
 
@@ -190,15 +214,7 @@ def pad(x: ArrayLike, /, pad_width: Any, mode: str = "constant", *, constant_val
     x = operand(x)
     if mode not in PAD_MODES:
         refuse(UnsupportedError(f"pad: mode {mode!r}; expected one of {', '.join(PAD_MODES)}"))
-    try:
-        widths = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2))
-    except ValueError:
-        return refuse(ShapeError(f"pad: pad_width {pad_width} for shape {x.shape}; expected (before, after) for each axis"))
-    if widths.dtype.kind not in "iu" and not all(isinstance(w, int | TracedDim) for w in widths.flat):
-        refuse(DTypeError(f"pad: pad_width {pad_width!r}; expected integers, (before, after) for each axis"))
-    if np.any(widths < 0):
-        refuse(ArgumentError(f"pad: pad_width {pad_width!r}; expected integers ≥ 0"))
-    low, high = ([w if isinstance(w, TracedDim) else operator.index(w) for w in side] for side in widths.T)
+    low, high = _pad_widths(pad_width, x)
     as_shape("pad", [n + before + after for n, before, after in zip(x.shape, low, high, strict=True)])
     if mode == "constant":
         value = convert(constant_values, x.dtype)
@@ -211,7 +227,9 @@ def pad(x: ArrayLike, /, pad_width: Any, mode: str = "constant", *, constant_val
         return _pad_with(value, x, low, high)
     if not all(map(is_static, (low, high))):
         refuse(UndecidableError(f"pad: mode {mode!r} with widths {pad_width!r}, which must be static"))
-    if mode != "symmetric" and not is_static(x.shape):
+    if not is_static(x.shape):
+        if mode == "symmetric":
+            return _pad_symmetric(x, low, high)
         return apply(dl.PadOp, x, convert(0, x.dtype), low=low, high=high, pad_mode=mode)
     indices: dict[int, np.ndarray] = {}
     for axis, width in enumerate(zip(low, high, strict=True)):
@@ -220,6 +238,23 @@ def pad(x: ArrayLike, /, pad_width: Any, mode: str = "constant", *, constant_val
                 refuse(ShapeError(f"pad: mode {mode!r} needs at least one element along axis {axis} of shape {x.shape}"))
             indices[axis] = call_numpy("pad", np.pad, np.arange(x.shape[axis]), width, mode)
     return _take_runs(x, indices)
+
+
+def _pad_widths(pad_width: Any, x: Operand) -> tuple[list[TracedSize], list[TracedSize]]:
+    """Return the elements to add before and after each axis: of one width, or of (before, after) for one axis or all axes."""
+    widths: Any = pad_width.tolist() if isinstance(pad_width, np.ndarray) else pad_width
+    rows: list[Any] = [*widths] if isinstance(widths, list | tuple) else [widths]
+    pairs: list[Any] = rows if all(isinstance(row, list | tuple) for row in rows) else [rows]
+    if len(pairs) not in (1, x.ndim) or any(len(pair) not in (1, 2) for pair in pairs):
+        refuse(ShapeError(f"pad: pad_width {pad_width} for shape {x.shape}; expected (before, after) for each axis"))
+    widths = [w for pair in pairs for w in pair]
+    if not all(isinstance(w, int | np.integer | TracedDim) for w in widths):
+        refuse(DTypeError(f"pad: pad_width {pad_width!r}; expected integers, (before, after) for each axis"))
+    if any(w < 0 for w in widths):
+        refuse(ArgumentError(f"pad: pad_width {pad_width!r}; expected integers ≥ 0"))
+    pairs = pairs if len(pairs) == x.ndim else pairs * x.ndim
+    low, high = ([w if isinstance(w, TracedDim) else int(w) for w in (pair[end] for pair in pairs)] for end in (0, -1))
+    return low, high
 
 
 def _pad_with(value: Operand, x: Operand, low: Sequence[TracedSize], high: Sequence[TracedSize]) -> Any:
@@ -232,6 +267,17 @@ def _pad_with(value: Operand, x: Operand, low: Sequence[TracedSize], high: Seque
         shapes: list[Any] = [[w[axis] if k == axis else n for k, n in enumerate(x.shape)] for w in (low, high)]
         before, after = (broadcast_to(value, shape) for shape in shapes)
         x = operand(concat([before, x, after], axis))
+    return x
+
+
+def _pad_symmetric(x: Operand, low: Sequence[TracedSize], high: Sequence[TracedSize]) -> Any:
+    """Pad an array of symbolic shape by reversed slices, which may not be longer than the array."""
+    for axis, (before, after) in enumerate(zip(low, high, strict=True)):
+        size = x.shape[axis]
+        if is_less(x, untraced(size), max(before, after), "pad", f"fewer elements along axis {axis} than are padded"):
+            refuse(UndecidableError(f"pad: more than {size} elements of axis {axis} in mode 'symmetric'; make its size static"))
+        sides = [flip(slice_axis(x, axis, *bounds), axis) for bounds in ((0, before), (size - after, size))]
+        x = operand(concat([sides[0], x, sides[1]], axis))
     return x
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -101,7 +102,8 @@ def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Any:
 def tensordot(x1: ArrayLike, x2: ArrayLike, /, axes: int | tuple[int | Sequence[int], int | Sequence[int]] = 2) -> Any:
     """Return the contraction of the last `axes` axes of `x1` with the first of `x2`, or of (axes of x1, axes of x2)."""
     a, b = promote(x1, x2)
-    if isinstance(axes, int):
+    if not isinstance(axes, Sequence):
+        axes = operator.index(axes)
         if axes > min(a.ndim, b.ndim):
             refuse(
                 ShapeError(f"tensordot: {axes} axes of shapes {a.shape} and {b.shape}; expected at most {min(a.ndim, b.ndim)}")

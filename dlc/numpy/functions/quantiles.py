@@ -20,6 +20,7 @@ from dlc.numpy.apply import (
     convert,
     is_empty,
     is_floating,
+    is_traced,
     normalize_axes,
     operand,
     promote_to_float,
@@ -173,7 +174,7 @@ def nanquantile(
 
 
 def _percent_to_fraction(q: ArrayLike) -> Any:
-    return apply(dl.DivOp, *promote_to_float(q, 100.0)) if isinstance(q, Tracer) else np.asarray(q) / 100
+    return apply(dl.DivOp, *promote_to_float(q, 100.0)) if is_traced(q) else np.asarray(q) / 100
 
 
 def _quantile(

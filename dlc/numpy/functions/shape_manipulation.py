@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import prod
 from typing import Any, cast
 
@@ -26,17 +26,19 @@ from dlc.numpy.apply import (
     convert,
     iota,
     is_less,
+    is_traced,
     normalize_axes,
     normalize_axis,
     operand,
+    operand_in_scope,
     refuse,
     scope_of,
     with_axis_or_flattened,
 )
 from dlc.numpy.componentwise import componentwise
 from dlc.numpy.data_dependent import dynamic_arange
-from dlc.shapes.dims import inferred_reshape, is_known_different, is_nonnegative
-from dlc.shapes.traced_dims import TracedDim, traced_sizes, untraced
+from dlc.shapes.dims import Dim, UndecidableError, inferred_reshape, is_known_different, is_nonnegative
+from dlc.shapes.traced_dims import TracedDim, TracedSize, traced_sizes, untraced
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "diag", "diagonal",
@@ -48,7 +50,7 @@ __all__ = [
 @componentwise("x")
 def reshape(x: ArrayLike, /, shape: int | Sequence[int], order: str = "C", *, copy: bool | None = None) -> Any:
     """Return the elements of `x` in another shape; one size may be -1. Order "C": row-major, "F": column-major."""
-    x = operand(x)
+    x = operand_in_scope(x, shape)
     if _is_column_major("reshape", order):
         sizes = shape if isinstance(shape, Sequence) else (shape,)
         return transpose(reshape(transpose(x), sizes[::-1], copy=copy))
@@ -213,7 +215,7 @@ def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
     """Return the shape that these shapes broadcast to."""
     scope = scope_of(shapes)
     with errors_at_user_line():
-        sizes = _broadcast("broadcast_shapes", *((s,) if isinstance(s, int) else s for s in untraced(shapes, scope)))
+        sizes = _broadcast("broadcast_shapes", *((s,) if isinstance(s, int | Dim) else s for s in untraced(shapes, scope)))
     return cast("tuple[int, ...]", sizes if scope is None else traced_sizes(sizes, scope))
 
 
@@ -272,7 +274,7 @@ def roll(x: ArrayLike, /, shift: int | Sequence[int] | Tracer, axis: Axes = None
     x = operand(x)
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
-    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    axes = tuple(axis) if isinstance(axis, Sequence) else (axis,)
     shifts = tuple(shift) if isinstance(shift, Sequence) else (shift,) * len(axes)
     if len(shifts) != len(axes):
         refuse(ShapeError(f"roll: {len(shifts)} shifts for {len(axes)} axes; expected one for each"))
@@ -281,17 +283,27 @@ def roll(x: ArrayLike, /, shift: int | Sequence[int] | Tracer, axis: Axes = None
     return x
 
 
+def _is_shorter(shift: object, size: TracedSize) -> bool:
+    """Return whether a shift is a constant below the size of its axis, which may become a guard."""
+    with suppress(UndecidableError):
+        return isinstance(shift, int) and abs(shift) < size
+    return False
+
+
 def _roll_axis(x: Operand, shift: int | Tracer, axis: int) -> Any:
     size = x.shape[axis]
-    if isinstance(shift, Tracer) or isinstance(size, TracedDim):
+    if isinstance(shift, int) and _is_shorter(shift, size):
+        split_point = -shift if shift < 0 else size - shift
+    elif is_traced((shift, size)):
         # A symbolic size may be 0, which divides no shift. The remainder of the shift comes first: the difference from an
         # extreme shift overflows.
         shifts, period = as_index(operand(shift)), apply(dl.MaximumOp, operand(size), np.asarray(1))
         distance = convert(apply(dl.ModOp, shifts, convert(period, shifts.dtype)), np.int64)
         indices = apply(dl.SubOp, operand(iota(size)), distance)
         return apply(dl.GatherOp, x, apply(dl.ModOp, indices, period), axis=axis)
-    split_point = size - shift % size if size else 0
-    if split_point == size:
+    else:
+        split_point = size - shift % size if size else 0
+    if split_point is size or split_point == 0:
         return x
     return apply(
         dl.ConcatOp, *(slice_axis(x, axis, start, stop) for start, stop in ((split_point, size), (0, split_point))), axis=axis
@@ -302,13 +314,13 @@ def _roll_axis(x: Operand, shift: int | Tracer, axis: int) -> Any:
 def repeat(x: ArrayLike, repeats: int | Sequence[int] | Array, /, axis: int | None = None) -> Any:
     """Repeat each element along `axis`: a common count, or one for each element; axis None: of the flattened array."""
     x, axis = with_axis_or_flattened("repeat", x, axis)
-    if isinstance(repeats, Tracer):
+    if is_traced(repeats) and not isinstance(repeats, TracedDim):
         # Traced counts give a data-dependent size; negative counts are treated as 0.
         counts = apply(dl.MaximumOp, convert(broadcast_to(repeats, (x.shape[axis],)), np.int64), np.zeros((), np.int64))
         output_indices = dynamic_arange(apply(dl.ReduceSumOp, counts, axes=(0,)))
         run_limits = apply(dl.CumsumOp, counts, axis=0, exclusive=False, reverse=False)
         return apply(dl.GatherOp, x, apply(dl.SearchsortedOp, run_limits, output_indices, right=True), axis=axis)
-    counts = np.asarray(repeats)
+    counts = np.asarray(1 if isinstance(repeats, TracedDim) else repeats)
     if counts.size != 1:
         if counts.shape != (x.shape[axis],):
             refuse(
@@ -316,8 +328,9 @@ def repeat(x: ArrayLike, repeats: int | Sequence[int] | Array, /, axis: int | No
                     f"repeat: {counts.size} repeats for size {x.shape[axis]} of axis {axis}; expected one for each element"
                 )
             )
-        return apply(dl.GatherOp, x, np.repeat(np.arange(x.shape[axis]), counts), axis=axis)
-    leading, trailing, count = x.shape[: axis + 1], x.shape[axis + 1 :], int(counts.reshape(()))
+        return apply(dl.GatherOp, x, np.repeat(np.arange(counts.size), counts), axis=axis)
+    leading, trailing = x.shape[: axis + 1], x.shape[axis + 1 :]
+    count = repeats if isinstance(repeats, TracedDim) else int(counts.reshape(()))
     repeated = broadcast_to(reshape(x, (*leading, 1, *trailing)), (*leading, count, *trailing))
     return reshape(repeated, (*leading[:-1], leading[-1] * count, *trailing))
 
@@ -326,10 +339,8 @@ def repeat(x: ArrayLike, repeats: int | Sequence[int] | Array, /, axis: int | No
 def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Any:
     """Repeat `x` along each of its last axes."""
     x = operand(x)
-    counts = [operator.index(n) for n in np.atleast_1d(repetitions)]
-    if any(n < 0 for n in counts):
-        refuse(ShapeError(f"tile: repetitions {repetitions}; expected integers ≥ 0"))
-    counts = [1] * (x.ndim - len(counts)) + counts
+    counts = as_shape("tile: repetitions", repetitions)
+    counts = (1,) * (x.ndim - len(counts)) + counts
     sizes = (1,) * (len(counts) - x.ndim) + x.shape
     tiled = broadcast_to(
         reshape(x, [n for s in sizes for n in (1, s)]),
@@ -358,10 +369,11 @@ def diag(x: ArrayLike, /, k: int = 0) -> Any:
         refuse(ShapeError(f"diag: array of shape {x.shape}; expected a vector or a matrix"))
     if x.ndim == 2:
         return diagonal(x, k)
-    size = x.size + abs(k)
+    offset = k if k >= 0 else -k
+    size = x.size + offset
     # Element i of the vector is in row i, or in row i - k below the main diagonal.
-    zeros = np.zeros(abs(k), x.dtype)
-    rows = apply(dl.ConcatOp, *((x, zeros) if k > 0 else (zeros, x)), axis=0) if k else x
+    zeros = broadcast_to(np.zeros((), x.dtype), (offset,))
+    rows = apply(dl.ConcatOp, *((x, zeros) if k >= 0 else (zeros, x)), axis=0)
     indices = operand(iota(size))
     is_diagonal = apply(dl.EqualOp, apply(dl.AddOp, reshape(indices, (size, 1)), operand(k)), indices)
     return apply(dl.SelectOp, is_diagonal, reshape(rows, (size, 1)), np.zeros((), x.dtype))
