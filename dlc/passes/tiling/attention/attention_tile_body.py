@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from dlc.arrays import ALIGNMENT_BYTES
+from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.ir import SSAValue, arith
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.attention.fused_attention import FusedAttention
@@ -12,6 +16,7 @@ from dlc.passes.tiling.index_conditions import may_hold_in_tile
 from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, steps
 from dlc.passes.tiling.loop_nests import SizedLoopNest, find_masked_select
 from dlc.passes.tiling.tile_body import TileBody
+from dlc.passes.types import memref_of
 
 
 class AttentionTileBody(TileBody):
@@ -28,11 +33,20 @@ class AttentionTileBody(TileBody):
             if (source := self.reusable_buffer(root)) is not None:
                 self.local_buffers[root] = self.local_buffers[source]
             else:
-                self.make_local(builder, root, key_block)
+                self.make_local(builder, root, {**key_block, **self._aligned_row(root, key_block)})
         if self.plan.online_softmax is None:
             run_fused_loops(self, self.plan.fused_loops, builder, self.tile, range(len(self.nest.ops)), {})
         else:
             self.run_key_blocks(builder, *self.plan.online_softmax)
+
+    def _aligned_row(self, root: SSAValue, key_block: Mapping[int, int]) -> dict[int, int]:
+        """Return the dimension and the size of a buffer's rows, rounded up so that each of several rows is aligned."""
+        *row_dims, d = self.axes_of(root)
+        size = key_block.get(d, self.tile[d].size)
+        if size == 1 or all(self.tile[row_dim].size == 1 for row_dim in row_dims):
+            return {}
+        multiple = ALIGNMENT_BYTES // numpy_dtype(memref_of(root).element_type).itemsize
+        return {d: -(-size // multiple) * multiple}
 
     def run_key_blocks(self, builder: OpBuilder, lane: int, size: int) -> None:
         """Emit an online softmax along `lane`, in blocks of `size`, and the ops before and after it."""
