@@ -7,11 +7,14 @@
 Launches are grouped greedily in topological order. A launch joins the section of the launches that it depends on; one that
 depends on several sections starts the next group, since it must wait for all of them. A group runs in sections if that is
 faster than running its launches in sequence, each on all threads.
+
+Long launches use all threads well, and sections with such launches have unequal times. So the launches above a threshold run
+alone, on all threads, and the others in sections between them; the threshold is that with the shortest estimated time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dlc.cost_model import SectionCosts
@@ -20,8 +23,8 @@ from dlc.shapes.dims import Size, is_static
 
 # A gain below this is within the error of the cost model.
 _MIN_SPEEDUP_RATIO = 1.1
-# A launch whose time on two threads is below this ratio of its time on one thread runs alone.
-_ALONE_RATIO = 0.75
+# The maximum number of thresholds that are compared, since grouping takes quadratic time.
+_MAX_THRESHOLD_CANDIDATES = 16
 # Numbers of threads for which a group is assessed.
 _THREAD_COUNTS = (2, 4, 8, 16, 32, 64, 128)
 
@@ -80,11 +83,13 @@ class Group:
 
     Attributes:
         max_threads: The largest number of threads for which the sections are faster than all threads on each launch.
+        seconds: The estimated time on two threads.
         reason: The estimated times, as text.
     """
 
     sections: list[list[int]] = field(default_factory=list[list[int]])
     max_threads: int = 0
+    seconds: float = 0.0
     reason: str = ""
 
     @property
@@ -102,19 +107,26 @@ def choose_groups(launches: Sequence[LaunchCost], costs: SectionCosts, *, always
     schedule: list[Group] = []
     for group in _groups(range(len(launches)), predecessors, set()):
         _assess(group, launches, costs, always)
-        if group.max_threads or len(group.sections) == 1:
+        if len(group.sections) == 1 or always:
             schedule.append(group)
             continue
-        # Launches that use all threads well run alone; small ones between them may still be grouped.
-        alone = {k for k in group.launches if launches[k].seconds(costs, 2) < _ALONE_RATIO * launches[k].seconds(costs)}
-        parts = _groups(group.launches, predecessors, alone)
-        for part in parts:
-            _assess(part, launches, costs, always)
-        if any(part.max_threads for part in parts):
-            schedule += parts
-        else:
-            schedule.append(Group([group.launches], reason=group.reason))
+        candidates = [[group], *_partitions(group, launches, predecessors, costs)]
+        best = min(candidates, key=lambda parts: sum(part.seconds for part in parts))
+        schedule += best if any(part.max_threads for part in best) else [Group([group.launches], reason=group.reason)]
     return schedule
+
+
+def _partitions(
+    group: Group, launches: Sequence[LaunchCost], predecessors: Sequence[set[int]], costs: SectionCosts
+) -> Iterator[list[Group]]:
+    """Yield partitions of a group in which the launches above a threshold run alone."""
+    seconds = {k: launches[k].seconds(costs) for k in group.launches if launches[k].is_parallel}
+    thresholds = sorted({*seconds.values()}, reverse=True)
+    for threshold in thresholds[:: -(-len(thresholds) // _MAX_THRESHOLD_CANDIDATES) or 1]:
+        parts = _groups(group.launches, predecessors, {k for k, time in seconds.items() if time >= threshold})
+        for part in parts:
+            _assess(part, launches, costs, always=False)
+        yield parts
 
 
 def find_predecessors(launches: Sequence[LaunchCost]) -> list[set[int]]:
@@ -176,7 +188,8 @@ def _independent_sections(
 
 
 def _assess(group: Group, launches: Sequence[LaunchCost], costs: SectionCosts, always: bool) -> None:
-    """Set the maximum number of threads for which the sections of a group are profitable."""
+    """Set the maximum number of threads for which the sections of a group are profitable, and the estimated time."""
+    group.seconds = sum(launches[k].seconds(costs, _THREAD_COUNTS[0]) for k in group.launches)
     if len(group.sections) < 2:
         return
     seconds = [sum(launches[k].seconds(costs) for k in section) for section in group.sections]
@@ -197,5 +210,7 @@ def _assess(group: Group, launches: Sequence[LaunchCost], costs: SectionCosts, a
             )
         if not always and sequential < _MIN_SPEEDUP_RATIO * parallel:
             return
+        if threads == _THREAD_COUNTS[0]:
+            group.seconds = parallel
         group.max_threads = threads
     group.max_threads = 1 << 30

@@ -119,6 +119,16 @@ def test_large_launches_are_not_grouped() -> None:
     assert group.max_threads > 2
 
 
+def test_long_launches_run_alone_between_sections() -> None:
+    """Branches of unequal times: the long launch of one uses all threads, and the others run in sections before it."""
+    x, ends = object(), [object() for _ in range(4)]
+    short = [launch([x], [end], 64 << 10, 10**6) for end in ends]
+    long = [launch([ends[0]], [object()], 64 << 10, 10**8)]
+    groups = choose_groups([*short, *long], SectionCosts())
+    assert [group.sections for group in groups] == [[[0], [1], [2], [3]], [[4]]]
+    assert groups[0].max_threads >= 2 and groups[1].max_threads == 0
+
+
 def test_windows_of_one_buffer_are_independent() -> None:
     x, y = object(), object()
     parts = [LaunchCost((Access(x, 0, 64, False), Access(y, 64 * k, 64 * k + 64, True)), 2048, 0, False) for k in range(4)]
