@@ -16,6 +16,8 @@ from typing import NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
+from dlc.machine.garbage_collection import infrequent_collection
+
 
 class CommandEntry(NamedTuple):
     """A command: the module that defines it and the first line of its help."""
@@ -111,7 +113,9 @@ def _escape_unprintable() -> None:
 
 
 def _command(name: str) -> click.Command:
-    return getattr(import_module(COMMANDS[name].module), f"{name.replace('-', '_')}_command")
+    # Objects of modules are not garbage: collections would take 3 % of the time until a small model has run.
+    with infrequent_collection():
+        return getattr(import_module(COMMANDS[name].module), f"{name.replace('-', '_')}_command")
 
 
 @click.command(cls=_Commands, context_settings=CONTEXT_SETTINGS)
