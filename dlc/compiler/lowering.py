@@ -24,6 +24,7 @@ from dlc.passes.dl.programs.loop_invariant_code_motion import LoopInvariantCodeM
 from dlc.passes.dl.programs.selection_counts import decompose_selections
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
 from dlc.passes.fusion.reuse_donated import ReuseDonatedPass
+from dlc.passes.fusion.update_in_place import UpdateInPlacePass
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.evaluate_weight_expressions import evaluate_weight_expressions
 from dlc.pipelines import HOST, KERNEL_STAGES, custom_stages, host_stage, parse, remaining_stages
@@ -122,9 +123,10 @@ class Lowering:
 
         self.module = link_segments(segments, self._compilation.options, lower_segment)
         self._create_module, self._applied_steps = self.module.clone().clone, []
-        # Hoist weight expressions out of loop bodies, order the writes to donated arguments after reads in other segments, and
-        # deduplicate the kernels of all segments.
-        final_stage = replace(stages[-1], passes=(LoopInvariantCodeMotionPass(), ReuseDonatedPass(), DedupeKernelsPass()))
+        # Hoist weight expressions out of loop bodies, order the writes to donated arguments after reads in other segments,
+        # update the states of loops of several segments in place, and deduplicate the kernels of all segments.
+        passes = LoopInvariantCodeMotionPass(), ReuseDonatedPass(), UpdateInPlacePass(), DedupeKernelsPass()
+        final_stage = replace(stages[-1], passes=passes)
         self.plan = (final_stage, *(stage for stage in self.plan if stage not in stages))
         self._manager = self._make_manager(final_stage.name, "segments")
         self.run((final_stage,))

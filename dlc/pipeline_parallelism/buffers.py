@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import dlc.numpy as dnp
+from dlc.arrays import ALIGNMENT_BYTES
 from dlc.traced_functions.leaf_functions import require_trace
 
 # The shape and the dtype of an array.
@@ -23,7 +24,7 @@ Buffers: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True)
 class BufferLayout:
-    """The positions of arrays in flat buffers.
+    """The positions of arrays in flat buffers. Each begins at a multiple of the alignment of kernels, so that it is a view.
 
     Attributes:
         types: The types of the arrays, in their order.
@@ -36,23 +37,34 @@ class BufferLayout:
     def pack(self, arrays: Sequence[Any], leading: tuple[int, ...] = ()) -> Buffers:
         """Return the buffers of arrays; all of them may have the same leading axes."""
         parts: dict[str, list[Any]] = {name: [] for name in self.sizes}
-        for array, (shape, dtype) in zip(arrays, self.types, strict=True):
-            parts[dtype.name].append(dnp.reshape(array, (*leading, prod(shape))).astype(dtype))
+        for array, array_type in zip(arrays, self.types, strict=True):
+            shape, dtype = array_type
+            flat = dnp.reshape(array, (*leading, prod(shape))).astype(dtype)
+            padding = _padded_size(array_type) - prod(shape)
+            parts[dtype.name] += [flat, zeros((*leading, padding), dtype)] if padding else [flat]
         return {name: _padded(parts[name], (*leading, size), np.dtype(name)) for name, size in self.sizes.items()}
 
     def unpack(self, buffers: Buffers) -> list[Any]:
         """Return the arrays of buffers."""
         ends, arrays = dict.fromkeys(self.sizes, 0), list[Any]()
-        for shape, dtype in self.types:
+        for array_type in self.types:
+            shape, dtype = array_type
             start = ends[dtype.name]
-            ends[dtype.name] = end = start + prod(shape)
+            ends[dtype.name] += _padded_size(array_type)
             buffer = buffers[dtype.name]
-            arrays.append(dnp.reshape(buffer[..., start:end], (*buffer.shape[:-1], *shape)))
+            arrays.append(dnp.reshape(buffer[..., start : start + prod(shape)], (*buffer.shape[:-1], *shape)))
         return arrays
 
     def zeros(self) -> Buffers:
         """Return buffers of zeros."""
         return {name: zeros((size,), np.dtype(name)) for name, size in self.sizes.items()}
+
+
+def _padded_size(array_type: ArrayType) -> int:
+    """Return the number of elements of a buffer for an array."""
+    shape, dtype = array_type
+    step = max(1, ALIGNMENT_BYTES // dtype.itemsize)
+    return -(-prod(shape) // step) * step
 
 
 def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
@@ -65,7 +77,7 @@ def common_layouts(types_of_stages: Sequence[Sequence[ArrayType]]) -> list[Buffe
     sizes: dict[str, int] = {}
     for types in types_of_stages:
         for name in {dtype.name for _, dtype in types}:
-            total = sum(prod(shape) for shape, dtype in types if dtype.name == name)
+            total = sum(_padded_size(array_type) for array_type in types if array_type[1].name == name)
             sizes[name] = max(sizes.get(name, 0), total)
     ordered = dict(sorted(sizes.items()))
     return [BufferLayout(tuple(types), ordered) for types in types_of_stages]

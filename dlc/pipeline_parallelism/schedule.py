@@ -100,7 +100,7 @@ class Schedule:
             forward, backward = t - stage, t - 2 * self.last + stage
             outputs, _ = self._forward(parameters, batch, state["inputs"], forward, is_last_included=False)
             saved = {name: x.at[forward % slots].set(state["inputs"][name]) for name, x in state["saved"].items()}
-            inputs = {name: x[backward % slots] for name, x in saved.items()}
+            inputs = {name: _entry(x, backward % slots) for name, x in saved.items()}
             loss, gradients, cotangents, batch_gradients = self._backward(
                 parameters, batch, inputs, state["cotangents"], backward
             )
@@ -177,7 +177,7 @@ class Schedule:
         self, k: int, parameters: Buffers, batch: MicroBatches, inputs: Buffers, index: Any
     ) -> tuple[list[Any], list[Any], list[Any]]:
         """Return the arguments of a stage for a micro-batch."""
-        micro_batch = [batch[i][index] for i in self.stages[k].reads_batch]
+        micro_batch = [_entry(batch[i], index) for i in self.stages[k].reads_batch]
         return self.parameters[k].unpack(parameters), micro_batch, self.activations[k].unpack(inputs)
 
     def _of_stage(self, index: Any, branch: Callable[[int], Callable[[], Any]], nothing: Any) -> Any:
@@ -193,6 +193,11 @@ class Schedule:
 
     def _varying(self, arrays: Any) -> Any:
         return lax.pvary(arrays, self.varying_axes)
+
+
+def _entry(entries: Any, index: Any) -> Any:
+    """Return an entry along axis 0, whose index is known to be in bounds."""
+    return dnp.take(entries, index, axis=0, mode="clip")
 
 
 def _floats(types: Sequence[ArrayType]) -> list[ArrayType]:

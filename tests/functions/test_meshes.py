@@ -10,10 +10,11 @@ import pytest
 
 import dlc
 import dlc.numpy as dnp
-from dlc import P
+from dlc import P, lax
 from dlc.errors import ArgumentError, DlcError, DTypeError, ShapeError, UnsupportedError
 from dlc.runtime.collectives.shards import shard_of
 from dlc.runtime.collectives.threads import run_ranks
+from dlc.runtime.program.host_program import Launch, walk
 from dlc.testing.sample import F32, values
 
 X, W, B = values(F32, 8, 6), values(F32, 6, 4, seed=1), values(F32, 4, seed=2)
@@ -208,3 +209,25 @@ def test_functions_on_a_mesh_in_other_functions() -> None:
     for outer, where in ((None, "without a mesh"), (dlc.make_mesh({"model": 2}), "for the mesh model=2")):
         with pytest.raises(DlcError, match=f"on the mesh data=2 is called while a function is traced {where}"):
             dlc.jit(mesh=outer)(lambda x: inner(x)).lower(X)
+
+
+def test_results_of_collectives_are_not_copied() -> None:
+    """A collective writes an output, or the next state of a loop; a state that exchanges rows is updated in place."""
+    mesh = dlc.make_mesh({"data": 2})
+
+    def sums(x: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda k, x: lax.pvary(lax.psum(x, "data"), "data"), lax.psum(x, "data"))
+
+    def rows(x: Any) -> Any:
+        return lax.fori_loop(0, 4, lambda k, state: state.at[k].set(lax.ppermute(state[k], "data", [(0, 1), (1, 0)])), x)
+
+    def instructions(function: Any) -> list[Any]:
+        mapped = dlc.shard_map(function, in_specs=P("data"), out_specs=P("data"))
+        model = dlc.jit(mesh=mesh, num_threads=1)(mapped).lower(X).compile().program.model
+        return [instruction for instruction, _ in walk(model.artifact.host.instructions)]
+
+    copies = [i for i in instructions(sums) if isinstance(i, Launch)]
+    # Only the last state of the loop, which is in one of two buffers.
+    assert len(copies) == 1
+    updates = [i for i in instructions(rows) if isinstance(i, Launch) and "scatter_rows" in str(i.kernel)]
+    assert [launch.arguments[0] == launch.arguments[-1] for launch in updates] == [True]

@@ -11,6 +11,7 @@ from dlc.dialects import host
 from dlc.dialects.dl.base import shape_of, tensor_of
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.data_dependent.selection import BindSizeOp
+from dlc.dialects.dl.distributed.collectives import Collective
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.low_precision.packed_dot import ViewAsI32Op
 from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp
@@ -41,7 +42,7 @@ def _static_alloc_properties() -> Mapping[str, Attribute]:
 
 def writes_to_destination(value: SSAValue) -> bool:
     """Return whether the op that defines a value can write it to an existing buffer."""
-    return isinstance(value.owner, DispatchOp | IfOp | ScanOp) and not is_last_state(value)
+    return isinstance(value.owner, DispatchOp | IfOp | ScanOp | Collective) and not is_last_state(value)
 
 
 class Bufferizer:
