@@ -37,6 +37,7 @@ from dlc.passes.base import KernelPass
 from dlc.passes.structured import ConstantPool, Index, OpBuilder
 from dlc.passes.tiling.structured_ops import (
     ONE_STEP,
+    SCALAR_UNROLL_ELEMENTS,
     TWO_ACCUMULATORS,
     contiguous_load_iterator,
     has_indirect_loads_in_body,
@@ -55,9 +56,8 @@ _REDUCTION_KINDS: dict[type[Operation], str] = {
     arith.AndIOp: "and", arith.OrIOp: "or", arith.XOrIOp: "xor",
 }  # fmt: skip
 
-# Elements by which scalar loops are unrolled, and the maximum number of ops in their bodies. The loop overhead costs about
-# as much as such a body.
-_SCALAR_UNROLL_ELEMENTS, _MAX_UNROLLED_BODY_OPS = 4, 24
+# Maximum number of ops in the bodies of unrolled scalar loops. The loop overhead costs about as much as such a body.
+_MAX_UNROLLED_BODY_OPS = 24
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class _Vectorizer:
             self.write(builder, self.compute(builder, self.accumulator(builder, loop_indices), loop_indices), loop_indices)
             return
         d, *inner_dims = dims
-        step = _SCALAR_UNROLL_ELEMENTS if not inner_dims and len(self.body_ops) <= _MAX_UNROLLED_BODY_OPS else 1
+        step = SCALAR_UNROLL_ELEMENTS if not inner_dims and len(self.body_ops) <= _MAX_UNROLLED_BODY_OPS else 1
         main_extent = self.extents[d] // step * step
         if main_extent:
             for body_builder, start in builder.each(0, main_extent, step, f"k{d}"):

@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import prod
 
 from dlc.passes.tiling.loop_nests import NestOp, lane_dim, leading_reduction
+from dlc.passes.tiling.structured_ops import SCALAR_UNROLL_ELEMENTS
 from dlc.passes.tiling.tasks.task_tiles import TaskTiles
 from dlc.passes.tiling.tasks.tile_rules import MAX_DYNAMIC_TILE_ROWS, TileRules
 from dlc.passes.tiling.tile_sizes import TRANSPOSE_TILE_ELEMENTS, divisor_tile
@@ -62,12 +63,19 @@ class TaskTileChooser(TileRules):
         return replace(plan, grid=grid, balance_threshold=min_rows) if dynamic_rows else plan
 
     def indirect_load_tile(self) -> dict[int, int]:
-        """Return a vector tile along the dimension that all indirect loads read contiguously; empty without one."""
-        dims = {op.contiguous_load_dim for op in self.nest.ops if op.has_indirect_loads}
-        lane = dims.pop()
-        if dims or lane is None or lane not in self.nest.shared_dims or lane != lane_dim(self.nest, self.nest.ops[-1]):
-            return {}
-        return {lane: self.lane_tile(lane)}
+        """Return a vector tile along the dimension that all indirect loads read contiguously.
+
+        Without one, return the elements of an unrolled scalar loop if the nest is a single op without reductions; else empty.
+        """
+        nest_ops, shared_dims = self.nest.ops, self.nest.shared_dims
+        dims, result_lane = (
+            {op.contiguous_load_dim for op in nest_ops if op.has_indirect_loads},
+            lane_dim(self.nest, nest_ops[-1]),
+        )
+        if dims == {result_lane} and result_lane in shared_dims:
+            return {result_lane: self.lane_tile(result_lane)}
+        is_scalar = dims == {None} and len(nest_ops) == 1 and not nest_ops[0].reductions and result_lane in shared_dims
+        return {result_lane: self.fitting(result_lane, SCALAR_UNROLL_ELEMENTS)} if is_scalar else {}
 
     def choose_lane(self) -> int | None:
         """Return the dimension to vectorize: that of the leading reduction's operands, else that of the result.
