@@ -363,14 +363,14 @@ def test_padding_by_symbolic_sizes(count: str, target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_slices_with_data_dependent_bounds(target: str) -> None:
-    """The bounds are clamped to the axis, whose size is static while the bound is data-dependent."""
-    bounds = [("one", "count"), ("count", "one"), ("less", "count"), ("one", "less")]
-    part = " ".join(f"y{i} = Slice(x, {start}, {stop}, one)" for i, (start, stop) in enumerate(bounds))
+    """The bounds are clamped to the axis, whose size is static while the bound is data-dependent; -0 is the front."""
+    bounds = [("one", "count"), ("count", "one"), ("less", "count"), ("one", "less"), ("minus", "count"), ("one", "minus")]
+    part = "minus = Neg(count) " + " ".join(f"y{i} = Slice(x, {start}, {stop}, one)" for i, (start, stop) in enumerate(bounds))
     outputs = ", ".join(f"float[r{i}, c{i}] y{i}" for i in range(len(bounds)))
     model = compiled(UP_TO.format(count=COUNTS["counted"], part=part, outputs=outputs), target)
     x = np.arange(10, dtype=np.float32).reshape(2, 5)
     for k in (0, 1, 2, 3, 4, 5, 6, 20):
-        values = {"one": 1, "count": k, "less": k - 3}
+        values = {"one": 1, "count": k, "less": k - 3, "minus": -k}
         results = model(np.ones(k, np.float32), x)
         check(list(results.values()), [x[:, values[start] : values[stop]] for start, stop in bounds])
 

@@ -104,7 +104,7 @@ def _slice(
     limits, strides = list(x.shape), [1] * x.rank
     for axis, begin, end, step in zip(axes, begins, ends, steps, strict=True):
         size = x.shape[axis]
-        if isinstance(begin, ComputedElement) or isinstance(end, ComputedElement):
+        if any(isinstance(bound, ComputedElement) or _has_computed_sign(node, bound) for bound in (begin, end)):
             x = _runtime_slice(node, x, axis, begin, end, step)
             limits[axis] = x.shape[axis]
             continue
@@ -174,13 +174,13 @@ def _clamp(node: OnnxNode, bound: Size, size: Size, low: Size, high: Size) -> Si
     # Minus a symbolic size counts from the end, but minus 0 from the front.
     is_negative = decided_negative(bound)
     if is_negative is None:
-        is_negative = is_nonnegative(-bound) and not _is_zero(node, -bound)
+        is_negative = is_nonnegative(-bound) and not node.emit.is_less(-bound, 1, node.description)
     return clamp_where_decidable(bound, size, low, high, is_negative=is_negative)
 
 
-def _is_zero(node: OnnxNode, size: Size) -> bool:
-    """Return whether a size that is not negative is 0."""
-    return not node.emit.is_data_dependent(size) and node.emit.is_less(size, 1, node.description)
+def _has_computed_sign(node: OnnxNode, bound: Size) -> bool:
+    """Return whether data decides if a bound counts from the front or from the end."""
+    return node.emit.is_data_dependent(bound) and decided_negative(bound) is None
 
 
 @table("Pad", until=10)
