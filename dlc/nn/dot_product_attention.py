@@ -10,7 +10,7 @@ import numpy as np
 
 from dlc.errors import DTypeError
 from dlc.nn.activations import softmax
-from dlc.numpy import add, expand_dims, greater_equal, matmul, multiply, swapaxes, where
+from dlc.numpy import add, divide, expand_dims, greater_equal, matmul, maximum, multiply, sqrt, swapaxes, where
 from dlc.numpy.apply import ArrayLike, convert, iota, operand, promote_to_float, refuse
 from dlc.shapes.traced_dims import TracedSize
 
@@ -61,7 +61,11 @@ def attention(
 def attention_scores(query: Any, key: Any, scale: float | None) -> Any:
     """Return query · keyᵀ · scale; in float32 for half precision, since softmax magnifies the rounding of large scores."""
     q, k = (convert(x, np.promote_types(x.dtype, np.float32)) for x in (query, key))
-    return multiply(matmul(q, swapaxes(k, -1, -2)), 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale)
+    features = q.shape[-1]
+    if scale is None:
+        root = math.sqrt(max(features, 1)) if isinstance(features, int) else sqrt(convert(maximum(features, 1), q.dtype))
+        scale = divide(1, root)
+    return multiply(matmul(q, swapaxes(k, -1, -2)), scale)
 
 
 def _causal(queries: TracedSize, keys: TracedSize) -> Any:

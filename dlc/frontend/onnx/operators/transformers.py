@@ -17,6 +17,7 @@ from dlc.frontend.onnx.operators.reductions.attention import (
     merge_heads,
     repeat_heads,
     rotate_embedding,
+    score_scale,
     split_heads,
 )
 from dlc.frontend.onnx.registry import ConverterTable
@@ -234,8 +235,7 @@ def group_query_attention(node: OnnxNode) -> list[ImportedValue]:
 
 def _scores(node: OnnxNode, query: ImportedValue, k: ImportedValue) -> ImportedValue:
     emit = node.emit
-    scale = node.real("scale", 0.0) or 1 / float(np.sqrt(max(int(query.shape[3]), 1)))
-    return emit(dl.MulOp, emit(dl.MatmulOp, query, emit.transpose(k, (0, 1, 3, 2))), emit.scalar(scale, query))
+    return emit(dl.MulOp, emit(dl.MatmulOp, query, emit.transpose(k, (0, 1, 3, 2))), score_scale(node, query))
 
 
 def _attention(

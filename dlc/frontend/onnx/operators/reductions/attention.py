@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,10 +30,10 @@ def attention(node: OnnxNode) -> list[ImportedValue]:
         past_length = past_key.shape[2]
         k, v = emit(dl.ConcatOp, past_key, k, axis=2), emit(dl.ConcatOp, past_value, v, axis=2)
     present_key_value = k, v
-    scale = node.real("scale", 0.0) or 1 / float(np.sqrt(max(_static(q.shape[3]), 1)))
-    groups = _static(q.shape[1]) // _static(k.shape[1])
+    scale = score_scale(node, q)
+    groups = q.shape[1] // k.shape[1]
     k, v = repeat_heads(node, k, groups), repeat_heads(node, v, groups)
-    scores = emit(dl.MatmulOp, emit(dl.MulOp, q, emit.scalar(scale, q)), emit.transpose(k, (0, 1, 3, 2)))
+    scores = emit(dl.MatmulOp, emit(dl.MulOp, q, scale), emit.transpose(k, (0, 1, 3, 2)))
     stages = [scores]
     softcap = node.real("softcap", 0.0)
     if softcap:
@@ -51,9 +52,14 @@ def attention(node: OnnxNode) -> list[ImportedValue]:
     return [y, *present_key_value, stages[mode]]
 
 
-def _static(size: Size) -> int:
-    # A symbolic size raises UndecidableError, which names it.
-    return int(size)
+def score_scale(node: OnnxNode, query: ImportedValue) -> ImportedValue:
+    """Return the attribute `scale`, by default 1 / √D for queries [B, H, S, D]."""
+    emit, scale, depth = node.emit, node.real("scale", 0.0), query.shape[3]
+    if scale:
+        return emit.scalar(scale, query)
+    if isinstance(depth, int):
+        return emit.scalar(1 / math.sqrt(max(depth, 1)), query)
+    return emit(dl.RsqrtOp, emit.cast(emit.sizes(depth), query.element_type))
 
 
 def as_heads(node: OnnxNode, x: ImportedValue, attribute: str) -> ImportedValue:
@@ -73,7 +79,7 @@ def split_heads(node: OnnxNode, x: ImportedValue, count: int) -> ImportedValue:
     return node.emit.transpose(node.emit.reshape(x, (batch, length, count, width // count)), (0, 2, 1, 3))
 
 
-def repeat_heads(node: OnnxNode, x: ImportedValue, count: int) -> ImportedValue:
+def repeat_heads(node: OnnxNode, x: ImportedValue, count: Size) -> ImportedValue:
     """Repeat each head: [B, H, S, D] → [B, H·count, S, D], for grouped-query attention."""
     batch, heads, length, depth = x.shape
     if count == 1:
@@ -87,12 +93,11 @@ def _mask_scores(node: OnnxNode, scores: ImportedValue, past_length: Size) -> Im
     emit, mask, lowest = node.emit, node.get(3), node.emit.scalar(-np.inf, scores)
     queries, keys = scores.shape[2:]
     if mask is not None:
-        missing_keys = keys - mask.shape[-1]
-        if missing_keys != 0:
+        if emit.is_less(mask.shape[-1], keys, node.description):
             # Keys beyond the size of the mask are masked.
-            fill = emit.scalar(False if is_bool(mask.element_type) else -np.inf, mask)
-            high = [0] * (mask.rank - 1) + [_static(missing_keys)]
-            mask = emit(dl.PadOp, mask, fill, low=(0,) * mask.rank, high=high, pad_mode="constant")
+            missing_keys = *mask.shape[:-1], keys - mask.shape[-1]
+            fill = emit.full(False if is_bool(mask.element_type) else -np.inf, missing_keys, mask)
+            mask = emit(dl.ConcatOp, mask, fill, axis=mask.rank - 1)
         scores = emit(dl.SelectOp, mask, scores, lowest) if is_bool(mask.element_type) else emit(dl.AddOp, scores, mask)
     lengths = node.get(6)
     if lengths is not None:
@@ -138,7 +143,7 @@ def masked_softmax(node: OnnxNode, scores: ImportedValue) -> ImportedValue:
 def rotary_embedding(node: OnnxNode) -> ImportedValue:
     x, positions = node[0], node.get(3)
     heads = as_heads(node, x, "num_heads")
-    width = node.integer("rotary_embedding_dim", 0) or _static(heads.shape[3])
+    width = node.integer("rotary_embedding_dim", 0) or int(heads.shape[3])
     caches = [node[1], node[2]]
     if positions is not None:
         caches = [node.emit(dl.GatherOp, c, positions, axis=0) for c in caches]
