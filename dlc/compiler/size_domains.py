@@ -8,7 +8,7 @@ specialization for them; that compilation also reports errors about them, if the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import chain, permutations
@@ -90,19 +90,34 @@ def data_dependent_sizes(program: Program) -> dict[str, Size | None]:
 
 
 def restrict_to_domain(program: Program, domain: SizeDomain) -> Program:
-    """Return the program restricted to a domain: equal symbols are merged, symbols with one value become static."""
+    """Return the program restricted to a domain: symbols with one value become static, and those that others determine go."""
     if domain.is_unrestricted and not guards_of(entry_of(program.module)):
         return program
-    static: dict[str, Size] = {symbol: r.low for symbol, r in domain.ranges.items() if r.low == r.high}
-    restricted = program.with_sizes({a: Dim.symbol(b) for a, b in domain.equal.items()}).with_sizes(static)
+    bindings = _bindings(domain, program.sizes.difference(data_dependent_sizes(program)))
+    restricted = program.with_sizes(bindings)
     ranges = {**size_ranges(program.module), **domain.ranges}
-    remaining = {symbol: r for symbol, r in ranges.items() if symbol not in static and symbol not in domain.equal}
-    set_size_ranges(entry_of(restricted.module), remaining)
-    bindings = {**{a: Dim.symbol(b) for a, b in domain.equal.items()}, **static}
+    set_size_ranges(entry_of(restricted.module), {symbol: r for symbol, r in ranges.items() if symbol not in bindings})
     guards = (replace(guard, size=Dim.lift(substitute(guard.size, bindings))) for guard in domain.requirements)
     # Ranges imply some of the guards, which name the op in messages.
     set_guards(entry_of(restricted.module), [guard for guard in guards if guard.size.symbols()])
     return restricted
+
+
+def _bindings(domain: SizeDomain, input_symbols: Collection[str]) -> dict[str, Size]:
+    """Return the symbols that have one value in a domain, or that other symbols determine: K for the guard `K == N + M`."""
+    static = domain.static_sizes
+    bindings: dict[str, Size] = {a: substitute(Dim.symbol(b), static) for a, b in domain.equal.items()} | static
+    for guard in domain.guards:
+        size = substitute(guard.size, bindings)
+        if guard.relation != "==" or not isinstance(size, Dim):
+            continue
+        for symbol in sorted(size.symbols().intersection(input_symbols)):
+            factor = size.terms.get((symbol,), 0)
+            value = Dim.symbol(symbol) - factor * size
+            if abs(factor) == 1 and symbol not in Dim.lift(value).symbols() and is_nonnegative(value):
+                bindings = {s: substitute(bound, {symbol: value}) for s, bound in bindings.items()} | {symbol: value}
+                break
+    return bindings
 
 
 class _SolvedGuards:

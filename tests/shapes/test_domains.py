@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
 import dlc
+import dlc.numpy as dnp
+from dlc import nn
 from dlc.backends.reference import evaluate
 from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile, load_program
@@ -23,6 +27,7 @@ from dlc.runtime.models.specialized_model import SpecializedModel
 from dlc.runtime.saving.container import SectionWriter
 from dlc.shapes.domain import SizeDomain
 from dlc.shapes.ranges import SizeRange
+from tests.shapes.test_specializations import count_compilations
 
 ONE = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,6] x) => (float[A,B] y) '
 TWO = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,6] x, float[M,6] z) => (float[A,B] y) '
@@ -178,3 +183,30 @@ def test_a_domain_with_unknown_symbols_is_refused(tmp_path: Path) -> None:
         written["specializations"][0][1][:2] = [ranges, equal]
         with pytest.raises(ValueError, match="a domain with other symbols"):
             SpecializedModel.read(written, lambda _: model)
+
+
+def test_a_size_that_other_sizes_determine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attention over a cache and new keys, with a mask of both: `K == N + M` is solved for K."""
+    compiled = count_compilations(monkeypatch)
+
+    @dlc.jit(dynamic={"cache": {0: "N"}, "new": {0: "M"}, "mask": {1: "K"}}, num_threads=1, cache=False)
+    def attend(query: Any, cache: Any, new: Any, mask: Any) -> Any:
+        keys = dnp.concatenate([cache, new])
+        return nn.softmax(query @ keys.T + mask) @ keys
+
+    def expected(query: Any, cache: Any, new: Any, mask: Any) -> Any:
+        keys = np.concatenate([cache, new])
+        weights = np.exp(query @ keys.T + mask)
+        return weights / weights.sum(-1, keepdims=True) @ keys
+
+    rng = np.random.default_rng(0)
+    for n, m in ((3, 4), (10, 1), (17, 30), (1, 8)):
+        query, cache, new, mask = (
+            rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((2, 8), (n, 8), (m, 8), (2, n + m))
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            np.testing.assert_allclose(attend(query, cache, new, mask), expected(query, cache, new, mask), 1e-5, 1e-5)
+    assert len(compiled) == 1
+    with pytest.raises(dlc.ShapeError, match="do not broadcast"):
+        attend(query, cache, new, mask[:, 1:])
