@@ -168,12 +168,15 @@ def mean(
 _mean = mean
 
 
-def _mean_where(x: Operand, where: ArrayLike, axis: Axes, keepdims: bool, correction: float = 0) -> Any:
-    """Return the sum of the included elements divided by their number minus `correction`."""
+def _mean_where(x: Operand, where: ArrayLike | None, axis: Axes, keepdims: bool, correction: float = 0) -> Any:
+    """Return the sum of the included elements, by default all, divided by their number minus `correction`."""
     # A sum of half-precision elements may overflow although the mean does not.
     x_wide = convert(x, np.float32) if x.dtype.itemsize == 2 else x
-    included = apply(dl.BroadcastToOp, convert(where, np.bool_), shape=x.shape)
-    count = convert(count_nonzero(included, axis, keepdims=keepdims), x_wide.dtype)
+    if where is None:
+        included, count = None, convert(math.prod(x.shape[a] for a in normalize_axes("mean", x, axis)), x_wide.dtype)
+    else:
+        included = apply(dl.BroadcastToOp, convert(where, np.bool_), shape=x.shape)
+        count = convert(count_nonzero(included, axis, keepdims=keepdims), x_wide.dtype)
     if correction:
         count = maximum(subtract(count, float(correction)), 0)
     return convert(divide(sum(x_wide, axis, keepdims=keepdims, where=included), count), x.dtype)
@@ -204,7 +207,7 @@ def var(
     correction = _correction(ddof, correction)
     if where is None and not correction:
         return convert(_mean(squared_deviation, axis, keepdims=keepdims), x.dtype)
-    return convert(_mean_where(squared_deviation, True if where is None else where, axis, keepdims, correction), x.dtype)
+    return convert(_mean_where(squared_deviation, where, axis, keepdims, correction), x.dtype)
 
 
 def _correction(ddof: float, correction: float | None) -> float:

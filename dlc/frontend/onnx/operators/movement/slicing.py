@@ -179,7 +179,7 @@ def _clamp(node: OnnxNode, bound: Size, size: Size, low: Size, high: Size) -> Si
 
 
 def _has_computed_sign(node: OnnxNode, bound: Size) -> bool:
-    """Return whether data decides if a bound counts from the front or from the end."""
+    """Return whether it is known at run time only if a bound counts from the front or from the end."""
     return node.emit.is_data_dependent(bound) and decided_negative(bound) is None
 
 
