@@ -45,3 +45,14 @@ class QuantizedMatrix:
 
 # A weight of a model: floats of any rank, or a quantized matrix.
 Weight: TypeAlias = "NDArray[Any] | QuantizedMatrix"
+
+
+def make_read_only(weight: Weight) -> Weight:
+    """Make the arrays of a weight read-only, and those of which they are views: traced programs share them without copies."""
+    is_quantized = isinstance(weight, QuantizedMatrix)
+    arrays: list[Any] = [weight.integers, weight.scale, weight.zero] if is_quantized else [weight]
+    for array in arrays:
+        while isinstance(array, np.ndarray):
+            array.flags.writeable = False
+            array = array.base
+    return weight

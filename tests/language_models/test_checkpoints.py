@@ -16,11 +16,13 @@ import pytest
 
 from dlc.errors import DlcError, ModelError, UnsupportedError
 from dlc.files.safetensors import read_safetensors
+from dlc.frontend.snapshots import Snapshots
 from dlc.language_models.chat_template import render_chat
 from dlc.language_models.checkpoints.gguf_file import GgufFile
 from dlc.language_models.checkpoints.reading import read_checkpoint
 from dlc.language_models.families.registry import build_decoder
 from dlc.language_models.pooling import Pooling
+from dlc.language_models.quantized_matrix import QuantizedMatrix
 from dlc.language_models.tokenizers.library_tokenizer import LibraryTokenizer
 from dlc.language_models.tokenizers.reading import tokenizer_of
 from tests.language_models.models import LLAMA, WORDS, gguf_bytes, llama_tensors, write_encoder, write_llama, write_safetensors
@@ -42,6 +44,15 @@ def test_tensors_and_metadata(tmp_path: Path) -> None:
     assert file.tensors["blk.0.attn_k.weight"].shape == (32, 64)
     decoder = build_decoder(read_checkpoint(tmp_path / "m.gguf"))
     assert (decoder.kv_heads, decoder.head_size, len(decoder.layers)) == (2, 16, 2)
+
+
+@pytest.mark.parametrize("is_quantized", [True, False])
+def test_programs_share_weights_without_copies(is_quantized: bool, tmp_path: Path) -> None:
+    """A trace copies an array that may be modified later."""
+    weights = read_checkpoint(write_llama(tmp_path / "m.gguf", is_quantized=is_quantized)).weights
+    weight = weights.weight("model.layers.0.self_attn.k_proj.weight", 32, 64)
+    for array in (weight.integers, weight.scale) if isinstance(weight, QuantizedMatrix) else (weight,):
+        assert Snapshots().take(array) is array
 
 
 @pytest.mark.parametrize("keep", [0, 3, 4, 10, 24, 60, 1000, 9000, -1, -2000], ids=lambda n: f"{n}_bytes")

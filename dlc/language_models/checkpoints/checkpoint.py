@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.errors import ModelError, UnsupportedError
-from dlc.language_models.quantized_matrix import QuantizedMatrix, Weight
+from dlc.language_models.quantized_matrix import QuantizedMatrix, Weight, make_read_only
 
 _MAX_SIZE = 1 << 31
 # Options that do not affect the logits: names, training, generation and storage.
@@ -128,13 +128,13 @@ class ModelWeights:
         return name in self.shapes
 
     def weight(self, name: str, *shape: int) -> Weight:
-        """Return a tensor, quantized or as floats. Raises ModelError unless it has this shape."""
+        """Return a tensor, quantized or as floats; its arrays are read-only. Raises ModelError unless it has this shape."""
         self._read.add(name)
         if name not in self.shapes:
             raise ModelError(f"{self.source}: the tensor {name!r} is missing")
         if self.shapes[name] != shape:
             raise ModelError(f"{self.source}: tensor {name!r} has shape {self.shapes[name]}; expected {shape} from the options")
-        return self.read(name)
+        return make_read_only(self.read(name))
 
     def optional(self, name: str, *shape: int) -> Any:
         """Return a tensor of floats, or None if it is missing."""
