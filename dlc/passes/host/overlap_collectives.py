@@ -10,15 +10,16 @@ from typing import Any
 
 from dlc.dialects import host
 from dlc.dialects.dl.base import number
-from dlc.dialects.dl.distributed.collectives import NONBLOCKING
+from dlc.dialects.dl.distributed.collectives import NONBLOCKING, AxisIndexOp
 from dlc.dialects.dl.programs.program import DONOR
 from dlc.dialects.entry import entry_of
 from dlc.ir import Block, Context, ModuleOp, ModulePass, Operation, SSAValue, StringAttr, func, memref
 from dlc.passes.host.lifetimes import accessed_buffers, aliases, written_buffers
 
 _BUFFER_OPS = memref.AllocOp | host.BufferOp | host.WeightOp | host.ViewOp | memref.ReinterpretCastOp
-# Ops that run while collectives are pending: they cannot fail, and exchange no data.
 _COMPUTE_OPS = host.LaunchOp | memref.CopyOp | host.ParallelOp
+_CONTROL_OPS = host.IfOp | host.LoopOp | host.WhileOp
+_RANK_INDEX = AxisIndexOp.name.removeprefix("dl.")
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,10 @@ class OverlapCollectivesPass(ModulePass):
     A collective starts after the last op that writes its operand or accesses the memory of its result; its wait precedes the
     next one that does. Both buffers are arguments of the wait, so that `plan-arena` reserves their memory until then.
     After each launch, MPI makes progress on pending collectives. All ranks start collectives in the same order, since they have
-    the same host program; the ranks compare it before the first call.
+    the same host program; the ranks compare it before the first call. A call that fails keeps the memory of pending ones.
 
-    Loops, branches, and ops that may fail or restart the call wait for all pending collectives. Requires `bufferize-host` and
-    `form-sections`.
+    Loops and branches run while collectives are pending, unless they contain others. Ops that exchange data with Python or may
+    restart the call wait for all pending collectives. Requires `bufferize-host` and `form-sections`.
     """
 
     name = "overlap-collectives"
@@ -54,19 +55,22 @@ class OverlapCollectivesPass(ModulePass):
 
 
 class _Buffers:
-    """The buffers of a host program, by representative; values that a loop exchanges are one buffer."""
+    """The buffers to which the values of a host program may refer; loops exchange them."""
 
     def __init__(self, main: func.FuncOp) -> None:
-        self._parents: dict[SSAValue, SSAValue] = {}
         self._accesses: dict[Operation, tuple[set[SSAValue], set[SSAValue]]] = {}
+        self._aliases: dict[SSAValue, list[SSAValue]] = {}
         for op in main.walk():
             for k, operand in enumerate(op.operands):
-                for alias in aliases(op, k):
-                    self._join(alias, operand)
+                self._aliases.setdefault(operand, []).extend(aliases(op, k))
+        self._buffers: dict[SSAValue, set[SSAValue]] = {}
+        derived = {alias for values in self._aliases.values() for alias in values}
+        for value in [v for v in self._aliases if v not in derived]:
+            self._add(value, value)
         for argument, named in zip(main.args, main.arg_attrs or (), strict=False):
             donor = named.data.get(DONOR)
             if donor is not None:
-                self._join(argument, main.args[int(number(donor))])
+                self._add(argument, main.args[int(number(donor))])
 
     def conflict(self, a: Operation, b: Operation) -> bool:
         """Return whether one of two ops writes a buffer that the other accesses."""
@@ -78,20 +82,21 @@ class _Buffers:
         if op not in self._accesses:
             ops = list(op.walk())
             accessed, written = (
-                {self._of(v) for o in ops for v in values(o)} for values in (accessed_buffers, written_buffers)
+                {buffer for o in ops for v in values(o) for buffer in self._buffers[v]}
+                for values in (accessed_buffers, written_buffers)
             )
             self._accesses[op] = accessed, written
         return self._accesses[op]
 
-    def _join(self, a: SSAValue, b: SSAValue) -> None:
-        a, b = self._of(a), self._of(b)
-        if a is not b:
-            self._parents[a] = b
-
-    def _of(self, value: SSAValue) -> SSAValue:
-        while value in self._parents:
-            value = self._parents[value]
-        return value
+    def _add(self, value: SSAValue, buffer: SSAValue) -> None:
+        """Record that a value, and those that it becomes, may refer to a buffer."""
+        pending = [value]
+        while pending:
+            value = pending.pop()
+            buffers = self._buffers.setdefault(value, set())
+            if buffer not in buffers:
+                buffers.add(buffer)
+                pending += self._aliases.get(value, ())
 
 
 @dataclass(eq=False)
@@ -152,10 +157,22 @@ class _Scheduler:
             if _is_barrier(op) or self.buffers.conflict(op, collective.op):
                 self._wait(collective)
         self.emitted[op] = None
-        if isinstance(op, _COMPUTE_OPS):
+        if isinstance(op, _COMPUTE_OPS | _CONTROL_OPS):
             self.launches += 1
             if self.pending:
-                self._emit_call("progress", self.pending[0], [])
+                self._make_progress_in(op)
+                self.emitted[self._progress()] = None
+
+    def _make_progress_in(self, op: Operation) -> None:
+        """Make progress after the launches of a loop or branch."""
+        for block in _blocks(op):
+            for inner in list(block.ops):
+                self._make_progress_in(inner)
+                if isinstance(inner, _COMPUTE_OPS):
+                    block.insert_op_after(self._progress(), inner)
+
+    def _progress(self) -> host.ComputeOp:
+        return _call("progress", self.pending[0].op, self.pending[0].request, [])
 
     def _start_ready(self) -> None:
         """Start the collectives whose operands are complete."""
@@ -175,14 +192,16 @@ class _Scheduler:
         self.pending.remove(collective)
         if collective.launches == self.launches:
             return
-        self._emit_call("wait", collective, list(collective.op.buffers))
+        self.emitted[_call("wait", collective.op, collective.request, list(collective.op.buffers))] = None
         collective.op.settings = StringAttr(json.dumps({**_settings(collective.op), "request": collective.request}))
 
-    def _emit_call(self, function: str, collective: _Collective, buffers: Sequence[SSAValue]) -> None:
-        settings = {name: value for name, value in _settings(collective.op).items() if name in ("axes", "group_size", "label")}
-        op = host.ComputeOp(function, json.dumps({**settings, "request": collective.request}), buffers, [], [])
-        op.location = collective.op.location
-        self.emitted[op] = None
+
+def _call(function: str, collective: host.ComputeOp, request: int, buffers: Sequence[SSAValue]) -> host.ComputeOp:
+    """Return a call on a collective that has started."""
+    settings = {name: value for name, value in _settings(collective).items() if name in ("axes", "group_size", "label")}
+    op = host.ComputeOp(function, json.dumps({**settings, "request": request}), buffers, [], [])
+    op.location = collective.location
+    return op
 
 
 def _settings(op: host.ComputeOp) -> dict[str, Any]:
@@ -193,6 +212,19 @@ def _may_be_split(op: Operation) -> bool:
     return isinstance(op, host.ComputeOp) and op.function.data in NONBLOCKING and _settings(op)["group_size"] > 1
 
 
+def _blocks(op: Operation) -> list[Block]:
+    """Return the bodies of a loop or branch."""
+    return [region.block for region in op.regions] if isinstance(op, _CONTROL_OPS) else []
+
+
 def _is_barrier(op: Operation) -> bool:
     """Return whether no collective may be pending while an op runs."""
-    return not isinstance(op, _COMPUTE_OPS | _BUFFER_OPS) and not _may_be_split(op)
+    if _may_be_split(op):
+        return False
+    return _exchanges_data(op) or any(_exchanges_data(inner) for block in _blocks(op) for inner in block.walk())
+
+
+def _exchanges_data(op: Operation) -> bool:
+    if isinstance(op, host.ComputeOp):
+        return op.function.data != _RANK_INDEX
+    return not isinstance(op, _COMPUTE_OPS | _CONTROL_OPS | _BUFFER_OPS | host.YieldOp | host.FailOp)

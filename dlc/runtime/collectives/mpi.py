@@ -180,9 +180,13 @@ class MpiTransport(Transport):
         if function_and_arguments is None:
             return None
         name, result_index, arguments = function_and_arguments
-        if "request" in call.settings:
-            name, arguments = f"MPI_I{name.removeprefix('MPI_').lower()}", (*arguments, request)
         function, state, words = functions.address(name), address_of(processes.state), address_of(group.words)
+        if "request" in call.settings:
+            functions.store_null_request(request)
+            # Libraries before MPI 4 lack the nonblocking form of permutations; waiting for a null request returns at once.
+            nonblocking = functions.address(f"MPI_I{name.removeprefix('MPI_').lower()}")
+            if nonblocking:
+                function, arguments = nonblocking, functions.with_request(name, arguments, request)
         return NativeCall(function, state, words, processes.label_number(label), result_index, arguments) if function else None
 
     def all_reduce(self, x: Array, axes: Sequence[str], combine: Combinator, label: str) -> Array:

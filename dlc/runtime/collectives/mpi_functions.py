@@ -70,6 +70,14 @@ class MpiFunctions:
         byte, tag, status = self.value(self._mpi.BYTE), 0, address_of(self._status)
         return 0, byte_count, byte, target, tag, 0, byte_count, byte, source, tag, self.value(communicator), status
 
+    def with_request(self, name: str, arguments: tuple[int, ...], request: int) -> tuple[int, ...]:
+        """Return the arguments of the nonblocking form of a function, which has a request instead of a status, if any."""
+        return *(arguments[:-1] if name == "MPI_Sendrecv" else arguments), request
+
+    def store_null_request(self, request: int) -> None:
+        """Store a request that is complete at an address."""
+        ctypes.c_int64.from_address(request).value = self.value(self._mpi.REQUEST_NULL)
+
     def completion(self, op: str, request: int) -> tuple[int, ...]:
         """Return MPI_Wait or MPI_Test and its arguments; the request is stored at the address `request`, the flag after it."""
         status = address_of(self._status)

@@ -21,8 +21,8 @@ COLLECTIVES = EXCHANGES | COMPLETIONS | {"axis_index"}
 _ARGUMENT_COUNT = 12
 _HEADER_WORDS = 5
 COLLECTIVE_BYTES = 8 * (_HEADER_WORDS + _ARGUMENT_COUNT)
-# From this argument on, unused ones store the request of a nonblocking collective, and the flag of its completion.
-_REQUEST_ARGUMENT = 10
+# A request of a nonblocking collective, and the flag of its completion.
+_REQUEST_WORDS = 2
 # The state and the group of calls that the monitor does not report.
 _UNREPORTED_STATE, _UNREPORTED_GROUP = np.zeros(3, np.int64), np.zeros(2, np.int64)
 _UNREPORTED = address_of(_UNREPORTED_STATE), address_of(_UNREPORTED_GROUP), 0
@@ -32,12 +32,14 @@ def native_calls(transport: Transport, calls: Sequence[CollectiveCall], store_in
     """Return the table of a program's collectives on a rank.
 
     `store_index` and `complete` are the addresses of `dlc_store_index` and `dlc_complete`. All ranks call this: it creates
-    groups.
+    groups. The requests of nonblocking collectives are stored after the table.
     """
-    table = np.zeros((len(calls), COLLECTIVE_BYTES // 8), np.int64)
+    size, words = len(calls), COLLECTIVE_BYTES // 8
+    memory = np.zeros(size * (words + _REQUEST_WORDS), np.int64)
+    table, requests = memory[: size * words].reshape(size, words), memory[size * words :].reshape(size, _REQUEST_WORDS)
     started: dict[int, tuple[NativeCall | None, int]] = {}
-    for entry, call in zip(table, calls, strict=True):
-        request = address_of(entry) + 8 * (_HEADER_WORDS + _REQUEST_ARGUMENT)
+    for entry, call, request_words in zip(table, calls, requests, strict=True):
+        request = address_of(request_words)
         if call.op == "axis_index":
             native = NativeCall(store_index, *_UNREPORTED, 1, (0, 0, transport.group(call.axes).position))
         elif call.op in COMPLETIONS:

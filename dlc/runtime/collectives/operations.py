@@ -55,7 +55,7 @@ def progress(*, axes: str, group_size: int, request: int, label: str) -> tuple[A
     return ()
 
 
-def permute(x: Array, *, axes: str, group_size: int, pairs: str, label: str) -> tuple[Array]:
+def permute(x: Array, *, axes: str, group_size: int, pairs: str, label: str, request: int | None = None) -> tuple[Array]:
     """`dl.permute`."""
     routes = permute_routes(pairs)
     if group_size == 1:

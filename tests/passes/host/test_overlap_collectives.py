@@ -32,6 +32,11 @@ def run(*lines: str, result: str = "y", attributes: str = "") -> ModuleOp:
         + "\n".join(body)
         + f"\nfunc.return %{result} : {TYPE}\n}}"
     )
+    return planned(text)
+
+
+def planned(text: str) -> ModuleOp:
+    """Return the planned program of a module."""
     module = parse_module(make_context(), text)
     for step in (BufferizeHostPass(), OverlapCollectivesPass(), PlanArenaPass()):
         step.apply(make_context(), module)
@@ -45,6 +50,8 @@ def order(module: ModuleOp) -> list[str]:
     def name(op: Operation) -> str | None:
         if isinstance(op, host.LaunchOp):
             return op.symbol
+        if isinstance(op, host.IfOp):
+            return "if"
         return op.function.data if isinstance(op, host.ComputeOp) and op.function.data != "progress" else None
 
     return [text for text in map(name, entry_of(module).body.block.ops) if text is not None]
@@ -88,3 +95,34 @@ def test_pending_memory_is_not_reused() -> None:
     block.insert_op_after(wait, last)
     with pytest.raises(CompileError, match="accesses the memory of a collective that has started"):
         verify_pending_collectives(block)
+
+
+BRANCH = """
+func.func @main(%x: tensor<16xf32>, %w: tensor<16xf32>, %c: tensor<i1>) -> (tensor<16xf32>, tensor<16xf32>) {
+  %a = dl.dispatch @f(%x) : (tensor<16xf32>) -> tensor<16xf32>
+  %b = dl.if %c : (tensor<i1>) -> tensor<16xf32> {
+    %g = dl.dispatch @g(%w) : (tensor<16xf32>) -> tensor<16xf32>
+    dl.yield %g : tensor<16xf32>
+  } {
+    OTHER
+  }
+  %r = dl.permute %a {axes = "data", group_size = 2 : i64, pairs = array<i64: 0, 1, 1, 0>} : (tensor<16xf32>) -> tensor<16xf32>
+  %y = dl.dispatch @k(%r) : (tensor<16xf32>) -> tensor<16xf32>
+  func.return %y, %b : tensor<16xf32>, tensor<16xf32>
+}
+"""
+
+
+@pytest.mark.parametrize("other", ["dl.yield %w : tensor<16xf32>", 'dl.fail "no"'], ids=["values", "failure"])
+def test_branches_run_while_a_permutation_is_pending(other: str) -> None:
+    """MPI makes progress inside the branch as well; one that fails leaves the permutation pending."""
+    module = planned(BRANCH.replace("OTHER", other))
+    assert order(module) == ["f", "permute", "if", "wait", "k"]
+    branch = next(op for op in entry_of(module).body.block.ops if isinstance(op, host.IfOp))
+    assert [op.function.data for op in branch.walk() if isinstance(op, host.ComputeOp)][:1] == ["progress"]
+
+
+def test_branches_that_exchange_data_wait() -> None:
+    reduced = REDUCE.format(x="w", t=TYPE)
+    module = planned(BRANCH.replace("OTHER", f"%s = {reduced}\n    dl.yield %s : {TYPE}"))
+    assert order(module) == ["f", "if", "permute", "k"]

@@ -308,4 +308,6 @@ class AxisIndexOp(Collective):
 
 
 # The functions of collectives that may be split into a start and a wait.
-NONBLOCKING = frozenset(op.name.removeprefix("dl.") for op in (AllReduceOp, ReduceScatterOp, AllGatherOp, AllToAllOp))
+NONBLOCKING = frozenset(
+    op.name.removeprefix("dl.") for op in (AllReduceOp, ReduceScatterOp, AllGatherOp, AllToAllOp, PermuteOp)
+)
