@@ -20,6 +20,7 @@ from tests.fuzz import (
     graphs,
     kernels,
     loops,
+    onnx_attributes,
     plans,
     programs,
     regions,
@@ -41,6 +42,7 @@ FUZZERS: dict[str, ModuleType] = {
     "kernels": kernels,
     "shapes": shapes,
     "edge_values": edge_values,
+    "onnx_attributes": onnx_attributes,
     "regions": regions,
     "shardings": shardings,
     "torch_functions": torch_functions,
@@ -53,7 +55,9 @@ DEFAULT_TARGETS = {
     **dict.fromkeys(("loops", "kernels"), "cpu and reference"),
     "plans": "all",
     "torch_functions": "reference",
-    **dict.fromkeys(("derivatives", "edge_values", "graphs", "regions", "shapes", "shardings"), _MOSTLY_REFERENCE),
+    **dict.fromkeys(
+        ("derivatives", "edge_values", "graphs", "onnx_attributes", "regions", "shapes", "shardings"), _MOSTLY_REFERENCE
+    ),
 }
 
 

@@ -28,6 +28,7 @@ from tests.fuzz import (
     graphs,
     kernels,
     loops,
+    onnx_attributes,
     plans,
     programs,
     regions,
@@ -115,6 +116,12 @@ def test_regions() -> None:
 def test_edge_values() -> None:
     counts = assert_no_failures(edge_values.fuzz(edge_values.trials(0, 60, "reference"), 1))
     assert counts["compared"] > 40
+
+
+def test_onnx_attributes() -> None:
+    pytest.importorskip("onnxruntime")
+    counts = assert_no_failures(onnx_attributes.fuzz(onnx_attributes.trials(0, 100, "reference"), 1))
+    assert counts["compared"] > 80
 
 
 @pytest.mark.filterwarnings("ignore")

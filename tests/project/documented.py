@@ -71,6 +71,7 @@ NOT_RUN = {
 PACKAGES = {
     "dlc bench model.onnx --vs onnxruntime,openvino": ("onnxruntime", "openvino"),
     "dlc compile m.pt2": ("torch",),
+    "python -m tests.fuzz onnx_attributes --count 100000 --seed 0 [--jobs 2] [--target reference|cpu]": ("onnxruntime",),
     "python -m tests.fuzz torch_functions --count 100000 --seed 0 [--jobs 2] [--target reference|cpu]": ("torch",),
 }
 # Commands that fail by design, and a part of their message.

@@ -56,7 +56,8 @@ def asarray(x: ArrayLike, /, dtype: AnyDType = None, *, device: str | None = Non
     """Convert `x` to an array, of `dtype` if given; lists may contain traced arrays."""
     check_device(device)
     result = operand(x) if dtype is None else convert(x, dtype)
-    if copy is False and result is not x:
+    is_same_array = result is x or (isinstance(x, np.ndarray) and x.dtype == result.dtype)
+    if copy is False and not is_same_array:
         refuse(ArgumentError(f"asarray: copy = False, but a {type(x).__name__} needs a copy; pass copy=None"))
     return np.array(result) if copy and isinstance(result, np.ndarray) else result
 

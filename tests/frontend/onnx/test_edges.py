@@ -266,6 +266,15 @@ def test_infinities_do_not_leak_in_a_transposed_convolution(target: str, tmp_pat
     np.testing.assert_array_equal(y, np.float32([[[np.nan, np.nan, 0, 0, np.inf, np.inf, 0, 0, 1, 2]]]))
 
 
+@pytest.mark.parametrize("auto_pad", ["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"])
+def test_a_transposed_convolution_longer_than_its_terms_is_extended_at_its_end(auto_pad: str) -> None:
+    attributes = {"strides": [3], "output_shape": [9], "auto_pad": auto_pad}
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], **attributes)
+    graph = import_model(model([node], {"x": [1, 1, 3]}, ["y"], weights={"w": np.float32([[[2]]])}))
+    y = run(graph, {"x": np.float32([[[1, 2, 3]]])})["y"]
+    np.testing.assert_array_equal(y, np.float32([[[2, 0, 0, 4, 0, 0, 6, 0, 0]]]))
+
+
 SPARSE = np.float32([[0, 0, 5], [0, -2, 0]])
 
 

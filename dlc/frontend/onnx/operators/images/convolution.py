@@ -101,7 +101,9 @@ def _trim(node: OnnxNode, full: ImportedValue, strides: Sequence[int]) -> Import
         total = end - sizes[axis]
         if not isinstance(total, int):
             total = int(total)
-        low[axis] = total // 2 if auto == "SAME_UPPER" else total - total // 2
+        # Padding is not negative: a result longer than the full one is extended at its end.
+        padding = max(total, 0)
+        low[axis] = padding // 2 if auto == "SAME_UPPER" else padding - padding // 2
         limits.append(low[axis] + sizes[axis])
     # Indices outside of the full result are zero.
     leading = [max(-p, 0) for p in low]
