@@ -124,23 +124,23 @@ def _resize(d: Draw) -> AttributeNode:
     axes = d.maybe([rank - 2, rank - 1]) if opset >= 18 else None
     resized = shape[-2:] if axes else shape
     results = [n if not axes and i < rank - 2 else d.size(1, 11) for i, n in enumerate(resized)]
-    by_sizes = d.flag()
+    has_sizes = d.flag()
     factors = [d.choice(0.5, 0.7, 1.0, 1.5, 2.0, 2.6, 3.0) if axes or i >= rank - 2 else 1.0 for i in range(len(resized))]
     factors = [max(f, 1.01 / n) for f, n in zip(factors, resized, strict=True)]
     roi = None
     if coordinates == "tf_crop_and_resize":
-        starts = [d.choice(0.0, 0.1, 0.25) if f != 1.0 or by_sizes else 0.0 for f in factors]
+        starts = [d.choice(0.0, 0.1, 0.25) if f != 1.0 or has_sizes else 0.0 for f in factors]
         ends = [d.choice(0.6, 0.8, 1.0, 1.2) for _ in factors]
         if not axes:
             starts, ends = [0.0] * (rank - 2) + starts[-2:], [1.0] * (rank - 2) + ends[-2:]
         # ONNX Runtime copies axes that keep their size.
-        sizes = [n if by_sizes else int(n * f) for n, f in zip(results if by_sizes else resized, factors, strict=True)]
+        sizes = [n if has_sizes else int(n * f) for n, f in zip(results if has_sizes else resized, factors, strict=True)]
         for i, (n, size) in enumerate(zip(resized, sizes, strict=True)):
             if n == size:
                 starts[i], ends[i] = 0.0, 1.0
         roi = np.array([*starts, *ends], np.float32)
     antialias = d.maybe(d.flag(), 0.3) if opset >= 18 and mode != "nearest" else None
-    policy = d.maybe(d.choice("stretch", "not_larger", "not_smaller"), 0.4) if opset >= 18 and by_sizes and axes else None
+    policy = d.maybe(d.choice("stretch", "not_larger", "not_smaller"), 0.4) if opset >= 18 and has_sizes and axes else None
     attributes = {
         "mode": mode,
         "coordinate_transformation_mode": coordinates,
@@ -155,9 +155,9 @@ def _resize(d: Draw) -> AttributeNode:
         "keep_aspect_ratio_policy": policy,
     }
     empty = np.zeros(0, np.float32)
-    scales = (empty if opset < 13 else None) if by_sizes else np.array(factors, np.float32)
+    scales = (empty if opset < 13 else None) if has_sizes else np.array(factors, np.float32)
     inputs = [d.floats(shape), roi if roi is not None else (empty if opset < 13 else None), scales]
-    if by_sizes:
+    if has_sizes:
         inputs.append(np.array(results, np.int64))
     return AttributeNode("Resize", attributes, inputs, opset, constants=(1, 2, 3))
 
