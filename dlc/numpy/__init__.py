@@ -33,8 +33,11 @@ from dlc.numpy.functions import (
     floats,
     indexed_updates,
     indexing,
+    integers,
     joining,
     matrix_products,
+    padding,
+    polynomials,
     quantiles,
     reductions,
     sampled_data,
@@ -52,8 +55,11 @@ from dlc.numpy.functions.elementwise import *  # noqa: F403
 from dlc.numpy.functions.floats import *  # noqa: F403
 from dlc.numpy.functions.indexed_updates import *  # noqa: F403
 from dlc.numpy.functions.indexing import *  # noqa: F403
+from dlc.numpy.functions.integers import *  # noqa: F403
 from dlc.numpy.functions.joining import *  # noqa: F403
 from dlc.numpy.functions.matrix_products import *  # noqa: F403
+from dlc.numpy.functions.padding import *  # noqa: F403
+from dlc.numpy.functions.polynomials import *  # noqa: F403
 from dlc.numpy.functions.quantiles import *  # noqa: F403
 from dlc.numpy.functions.reductions import *  # noqa: F403
 from dlc.numpy.functions.sampled_data import *  # noqa: F403
@@ -82,9 +88,9 @@ newaxis = None
 
 # The modules that define the public functions, in documentation order.
 FAMILIES = (
-    creation, dtypes, elementwise, complex_numbers, floats, comparison, reductions, cumulative, sampled_data, sorting,
-    quantiles, data_dependent_shapes, shape_manipulation, joining, indexing, indexed_updates, matrix_products,
-    einstein_summation,
+    creation, dtypes, elementwise, complex_numbers, floats, integers, comparison, reductions, cumulative, sampled_data, sorting,
+    quantiles, data_dependent_shapes, shape_manipulation, joining, padding, indexing, indexed_updates, matrix_products,
+    einstein_summation, polynomials,
 )  # fmt: skip
 
 __all__ = [
@@ -101,8 +107,11 @@ __all__ += einstein_summation.__all__
 __all__ += elementwise.__all__
 __all__ += floats.__all__
 __all__ += indexing.__all__
+__all__ += integers.__all__
 __all__ += joining.__all__
 __all__ += matrix_products.__all__
+__all__ += padding.__all__
+__all__ += polynomials.__all__
 __all__ += quantiles.__all__
 __all__ += reductions.__all__
 __all__ += cumulative.__all__

@@ -14,15 +14,51 @@ import numpy as np
 from dlc.errors import UnsupportedError
 from dlc.frontend.complex_numbers import Complex
 from dlc.frontend.trace import Tracer
-from dlc.numpy.apply import operand, refuse
-from dlc.numpy.functions import reductions
-from dlc.numpy.functions.shape_manipulation import reshape
+from dlc.numpy.apply import convert, normalize_axis, operand, refuse
+from dlc.numpy.functions import cumulative, reductions
+from dlc.numpy.functions.joining import concat
+from dlc.numpy.functions.shape_manipulation import reshape, slice_axis
 
 # The function for the method `reduce` of each ufunc: np.add.reduce is np.sum along axis 0.
 _REDUCE: dict[np.ufunc, Callable[..., Any]] = {
     np.add: reductions.sum, np.multiply: reductions.prod, np.maximum: reductions.max, np.minimum: reductions.min,
     np.logical_and: reductions.all, np.logical_or: reductions.any,
 }  # fmt: skip
+
+
+# Their accumulation is a cumulative operation; that of the other functions in _REDUCE is computed by doubling.
+_CUMULATIVE: dict[np.ufunc, Callable[..., Any]] = {np.add: cumulative.cumsum, np.multiply: cumulative.cumprod}
+
+
+def _accumulate(ufunc: np.ufunc, array: Any, axis: int = 0, dtype: Any = None) -> Any:
+    """Return the results of `ufunc` of the elements up to each one along `axis`."""
+    if ufunc in _CUMULATIVE:
+        return _CUMULATIVE[ufunc](array, axis, dtype)
+    x: Any = operand(array) if dtype is None else convert(array, dtype)
+    axis = normalize_axis(f"numpy.{ufunc.__name__}.accumulate", x, axis)
+    size, shift = x.shape[axis], 1
+    while shift < size:
+        # Element i has the result of the last `shift` elements up to i.
+        combined = ufunc(slice_axis(x, axis, shift, size), slice_axis(x, axis, 0, size - shift))
+        x = concat([slice_axis(x, axis, 0, shift), combined], axis=axis)
+        shift *= 2
+    return x
+
+
+def _reduceat(ufunc: np.ufunc, array: Any, indices: Any, axis: int = 0, dtype: Any = None) -> Any:
+    """Return the reductions from each index to before the next one; one element where the next one is not greater."""
+    name = f"numpy.{ufunc.__name__}.reduceat"
+    x = operand(array)
+    axis = normalize_axis(name, x, axis)
+    if isinstance(indices, Tracer):
+        refuse(UnsupportedError(f"{name} at indices of a traced array; use x.at[segments].add, or static indices"))
+    first = np.asarray(indices).tolist()
+    settings = {} if dtype is None else {"dtype": dtype}
+    results: list[Any] = []
+    for start, stop in zip(first, [*first[1:], x.shape[axis]], strict=True):
+        part = slice_axis(x, axis, start, stop if stop > start else start + 1)
+        results.append(_REDUCE[ufunc](part, axis=axis, keepdims=True, **settings))
+    return concat(results, axis=axis)
 
 
 def install(namespace: ModuleType) -> None:
@@ -36,6 +72,13 @@ def install(namespace: ModuleType) -> None:
             return _call(namespace, "numpy", ufunc.__name__, operands, settings)
         if method == "reduce" and ufunc in _REDUCE:
             return _REDUCE[ufunc](operands[0], **({"axis": 0} | settings))
+        if method == "accumulate" and (ufunc in _CUMULATIVE or ufunc in _REDUCE):
+            return _accumulate(ufunc, *operands, **settings)
+        if method == "reduceat" and ufunc in _REDUCE:
+            return _reduceat(ufunc, *operands, **settings)
+        if method == "at":
+            problem = f"numpy.{ufunc.__name__}.at writes into an array, which a traced function cannot do"
+            refuse(UnsupportedError(f"{problem}; assign the result of x.at[indices].add(values), .multiply, .max or .min"))
         if method == "outer":
             first, second = (operand(x) for x in operands)
             column = reshape(first, (*first.shape, *(1 for _ in second.shape)))

@@ -37,7 +37,8 @@ from dlc.numpy.calling_convention import numpy_converters
 from dlc.numpy.functions.comparison import less
 from dlc.numpy.functions.complex_numbers import ComplexArrayLike, conj
 from dlc.numpy.functions.elementwise import divide, multiply, subtract, where
-from dlc.numpy.functions.joining import concat, pad
+from dlc.numpy.functions.joining import concat
+from dlc.numpy.functions.padding import pad
 from dlc.numpy.functions.shape_manipulation import expand_dims, moveaxis, roll, slice_axis, squeeze
 from dlc.numpy.namespace import check_device
 from dlc.numpy.unsupported_names import raise_unsupported_name

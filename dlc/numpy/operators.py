@@ -23,6 +23,7 @@ from dlc.numpy.functions import (
     data_dependent_shapes,
     indexed_updates,
     indexing,
+    integers,
     matrix_products,
     reductions,
     shape_manipulation,
@@ -90,7 +91,8 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "flatten": shape_manipulation.ravel, "copy": creation.copy,
     "conjugate": complex_numbers.conj, "conj": complex_numbers.conj,
     **{f.__name__: f for f in (
-        complex_numbers.astype, ew.clip, ew.round, matrix_products.dot, matrix_products.trace, indexing.choose, indexing.take,
+        complex_numbers.astype, integers.view, ew.clip, ew.round, matrix_products.dot, matrix_products.trace, indexing.choose,
+        indexing.take,
         sorting.argsort, sorting.searchsorted, sorting.sort, shape_manipulation.diagonal, shape_manipulation.ravel,
         shape_manipulation.repeat, shape_manipulation.squeeze, shape_manipulation.swapaxes, cumulative.cumprod,
         cumulative.cumsum, reductions.all, reductions.any, reductions.argmax, reductions.argmin, reductions.max,

@@ -46,7 +46,8 @@ EXPECTED = {
 
 # For these NumPy returns float64 for all floats and scalars; dlc.numpy keeps the dtype of the arrays.
 KEEPS_DTYPE = {
-    "append", "corrcoef", "cov", "interp", "nanpercentile", "nanquantile", "percentile", "polyval", "quantile", "vander",
+    "append", "corrcoef", "cov", "interp", "nanpercentile", "nanquantile", "percentile",
+    "polyder", "polyint", "polyval", "quantile", "vander",
 }  # fmt: skip
 
 

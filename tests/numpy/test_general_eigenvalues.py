@@ -64,3 +64,9 @@ def test_derivatives_of_distinct_eigenvalues_and_their_eigenvectors() -> None:
         np.testing.assert_allclose(got, expected, atol=1e-7)
     slope = sum(np.sum(d * weights[: d.shape[0]]) for d in differences)
     np.testing.assert_allclose(np.sum(gradient * direction), slope, atol=1e-6)
+
+
+def test_roots_of_a_polynomial() -> None:
+    for roots in ([2.0, -1, 3], [1 + 2j, 1 - 2j, 4], [0.5]):
+        found = dlc.jit(dnp.roots, target="reference")(np.real(np.poly(roots)))
+        np.testing.assert_allclose(np.sort_complex(found), np.sort_complex(roots), atol=1e-12)

@@ -211,3 +211,25 @@ def test_numpys_functions_are_those_of_dlc() -> None:
         ]  # fmt: skip
 
     agrees(function, X, Y)
+
+
+def test_methods_of_numpys_functions() -> None:
+    x = np.array([[3, 1, 4, 1], [5, 9, 2, 6]], np.float32)
+
+    @dlc.jit(target="reference")
+    def function(x):
+        return (
+            np.add.reduce(x), np.add.accumulate(x, 1), np.maximum.accumulate(x, 1), np.logical_or.accumulate(x > 3, 1),
+            np.add.reduceat(x, [0, 2, 1], axis=1), np.multiply.outer(x[0], x[1]), x.view("int32"),
+        )  # fmt: skip
+
+    expected = (
+        np.add.reduce(x), np.add.accumulate(x, 1), np.maximum.accumulate(x, 1), np.logical_or.accumulate(x > 3, 1),
+        np.add.reduceat(x, [0, 2, 1], axis=1), np.multiply.outer(x[0], x[1]), x.view("int32"),
+    )  # fmt: skip
+    for got, want in zip(function(x), expected, strict=True):
+        np.testing.assert_array_equal(got, want)
+    with pytest.raises(dlc.UnsupportedError, match=r"x\.at\[indices\]\.add"):
+        dlc.jit(lambda x: np.add.at(x, 0, 1.0))(x)
+    with pytest.raises(dlc.UnsupportedError, match="dtypes of the same size"):
+        dlc.jit(lambda x: x.view("int8"))(x)

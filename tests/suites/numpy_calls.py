@@ -24,13 +24,29 @@ from dlc.numpy.calling_convention import parameters_of_numpy
 DTYPES = ("bool", "int8", "int32", "int64", "uint8", "float16", "float32", "float64", "complex64")
 SHAPES = ((3, 4), (3, 4), (4,), (3,), (2, 3, 4), (4, 4), (), (1, 4), (0, 3))
 # Functions whose results are not determined: uninitialized memory, signs of vectors, order of unique values, and objects.
-UNDETERMINED = {"empty", "empty_like", "eig", "eigh", "eigvals", "svd", "qr", "unique_values", "from_dlpack", "finfo", "iinfo"}
+UNDETERMINED = {
+    "empty",
+    "empty_like",
+    "eig",
+    "eigh",
+    "eigvals",
+    "svd",
+    "qr",
+    "unique_values",
+    "from_dlpack",
+    "finfo",
+    "iinfo",
+    "argpartition",
+    "partition",
+    "roots",
+}
 # Functions with differences that docs/numpy.md documents, with the reasons.
 DOCUMENTED = {
     "argsort": "NumPy's default sort is not stable: equal elements may be in another order",
     "gradient": "coordinates of narrow dtypes are subtracted in the dtype of the values, where NumPy's differences wrap",
     "linspace": "computed in the dtype of the result, where NumPy's bounds may be narrower",
     "logspace": "as linspace",
+    **dict.fromkeys(("polydiv", "polymul"), "leading zeros of the result are not removed"),
     "nanmean": "a mean of no elements as an integer is 0",
     "reciprocal": "1 / 0 of integers is 0",
     "unwrap": "integers are promoted before they are subtracted, where NumPy's differences wrap",

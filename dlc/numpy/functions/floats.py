@@ -11,26 +11,46 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type
-from dlc.numpy.apply import ArrayLike, Operand, apply, convert, in_float32_or_wider, is_floating, operand, promote_to_float
+from dlc.errors import DTypeError
+from dlc.ir import f64, i64
+from dlc.numpy.apply import (
+    ArrayLike,
+    Operand,
+    apply,
+    convert,
+    in_float32_or_wider,
+    is_floating,
+    operand,
+    promote_to_float,
+    refuse,
+)
 from dlc.numpy.custom_derivatives import with_jvp_rule
 from dlc.numpy.functions.comparison import (
+    bitwise_and,
+    bitwise_left_shift,
+    bitwise_right_shift,
     bitwise_xor,
     equal,
     greater,
+    isfinite,
     isinf,
     isnan,
+    less,
     logical_and,
     logical_or,
     maximum,
     minimum,
+    not_equal,
     signbit,
 )
 from dlc.numpy.functions.elementwise import (
     abs,
     add,
+    clip,
     divide,
     exp,
     exp2,
+    floor_divide,
     log1p,
     multiply,
     negative,
@@ -41,7 +61,10 @@ from dlc.numpy.functions.elementwise import (
     where,
 )
 
-__all__ = ["atan2", "copysign", "heaviside", "hypot", "logaddexp", "logaddexp2", "modf", "nan_to_num", "nextafter"]
+__all__ = [
+    "atan2", "copysign", "fabs", "frexp", "heaviside", "hypot", "ldexp", "logaddexp", "logaddexp2", "modf", "nan_to_num",
+    "nextafter", "spacing",
+]  # fmt: skip
 
 
 def atan2(x1: ArrayLike, x2: ArrayLike, /) -> Any:
@@ -139,6 +162,57 @@ def nextafter(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     smallest_subnormal = copysign(apply(dl.BitcastOp, np.asarray(1, int_dtype), to=element_type(a.dtype)), b)
     stepped = where(equal(a, 0), smallest_subnormal, stepped)
     return where(equal(a, b), b, where(logical_or(isnan(a), isnan(b)), add(a, b), stepped))
+
+
+def spacing(x: ArrayLike, /) -> Any:
+    """Return the distance from x to the next float away from zero, with the sign of x."""
+    (x,) = promote_to_float(x, min_dtype=np.float16)
+    return subtract(nextafter(x, copysign(np.asarray(np.inf, x.dtype), x)), x)
+
+
+def fabs(x: ArrayLike, /) -> Any:
+    """Return the magnitude as a float."""
+    return abs(*promote_to_float(x, min_dtype=np.float16))
+
+
+def frexp(x: ArrayLike, /) -> tuple[Any, Any]:
+    """Return mantissa and exponent: x = mantissa · 2^exponent, with a magnitude of the mantissa in [0.5, 1).
+
+    Numbers that are zero, infinite or undefined are their own mantissa, with exponent 0. Exponents are int32.
+    """
+    (x,) = promote_to_float(x, min_dtype=np.float16)
+    # As a multiple of 2^-64, a subnormal number has an exponent as well.
+    wide: Any = convert(x, np.float64)
+    is_tiny = less(abs(wide), np.finfo(np.float64).tiny)
+    scaled = where(is_tiny, multiply(wide, 2.0**64), wide)
+    biased = bitwise_and(bitwise_right_shift(apply(dl.BitcastOp, scaled, to=i64), np.int64(52)), np.int64(0x7FF))
+    exponent = subtract(biased, where(is_tiny, np.int64(1022 + 64), np.int64(1022)))
+    exponent = where(logical_and(isfinite(wide), not_equal(wide, 0)), exponent, np.int64(0))
+    return convert(_times_power_of_two(wide, negative(exponent)), x.dtype), convert(exponent, np.int32)
+
+
+def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Any:
+    """Return x1 · 2^x2 for integers x2; a subnormal result may be rounded twice."""
+    (x,), n = promote_to_float(x1, min_dtype=np.float16), operand(x2)
+    if n.dtype.kind not in "iu":
+        refuse(DTypeError(f"ldexp: x2 of dtype {n.dtype}; expected integers"))
+    limit = min(_MAX_LDEXP_EXPONENT, np.iinfo(n.dtype).max)
+    exponent = convert(clip(n, -limit if n.dtype.kind == "i" else 0, limit), np.int64)
+    return convert(_times_power_of_two(convert(x, np.float64), exponent), x.dtype)
+
+
+# Beyond this exponent, every float64 is multiplied to zero or infinity.
+_MAX_LDEXP_EXPONENT = 2200
+
+
+def _times_power_of_two(x: Any, exponent: Any) -> Any:
+    """Multiply by three powers of two, each within the range of float64."""
+    first = floor_divide(exponent, np.int64(3))
+    second = floor_divide(subtract(exponent, first), np.int64(2))
+    for part in (first, second, subtract(exponent, add(first, second))):
+        bits = bitwise_left_shift(add(part, np.int64(1023)), np.int64(52))
+        x = multiply(x, apply(dl.BitcastOp, bits, to=f64))
+    return x
 
 
 def modf(x: ArrayLike, /) -> tuple[Any, Any]:

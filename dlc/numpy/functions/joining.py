@@ -1,17 +1,15 @@
-"""Joining and splitting: concatenate, stack, split and pad arrays."""
+"""Joining and splitting: concatenate, stack, insert, delete and split arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from math import prod
 from typing import Any, cast
 
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from dlc.errors import ArgumentError, DTypeError, OutOfBoundsError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import (
     AnyDType,
@@ -21,14 +19,12 @@ from dlc.numpy.apply import (
     are_different,
     as_dtype,
     as_list,
-    as_shape,
-    call_numpy,
     convert,
-    is_less,
     normalize_axis,
     operand,
     promote,
     refuse,
+    with_axis_or_flattened,
 )
 from dlc.numpy.componentwise import componentwise
 from dlc.numpy.functions.indexing import getitem
@@ -38,18 +34,18 @@ from dlc.numpy.functions.shape_manipulation import (
     atleast_3d,
     broadcast_to,
     expand_dims,
-    flip,
+    moveaxis,
     ravel,
     reshape,
     slice_axis,
     squeeze,
 )
-from dlc.shapes.dims import UndecidableError, is_static
-from dlc.shapes.traced_dims import TracedDim, TracedSize, untraced
+from dlc.shapes.dims import UndecidableError
+from dlc.shapes.traced_dims import TracedDim, untraced
 
 __all__ = [
-    "append", "array_split", "column_stack", "concat", "dsplit", "dstack", "hsplit", "hstack", "pad", "split", "stack",
-    "unstack", "vsplit", "vstack",
+    "append", "array_split", "block", "column_stack", "concat", "delete", "dsplit", "dstack", "hsplit", "hstack", "insert",
+    "split", "stack", "unstack", "vsplit", "vstack",
 ]  # fmt: skip
 
 # Each section becomes an array; more sections are taken for a mistake.
@@ -130,6 +126,90 @@ def append(x: ArrayLike, values: ArrayLike, /, axis: int | None = None) -> Any:
     return concat([x, values], axis=axis)
 
 
+def block(arrays: Any, /) -> Any:
+    """Join nested lists of arrays: the innermost lists along the last axis, each outer one along the axis before.
+
+    All lists are nested equally deep. An array with fewer axes gets leading ones.
+    """
+    depth = _list_depth(arrays)
+    axes = max(depth, max(operand(a).ndim for a in _leaves(arrays)))
+    return _block(arrays, axes, -depth)
+
+
+def _list_depth(arrays: Any) -> int:
+    if not isinstance(arrays, list):
+        return 0
+    depths = {_list_depth(a) for a in cast("list[Any]", arrays)}
+    if len(depths) != 1:
+        refuse(ShapeError("block: an empty list, or lists nested to different depths"))
+    return 1 + depths.pop()
+
+
+def _leaves(arrays: Any) -> list[Any]:
+    if not isinstance(arrays, list):
+        return [arrays]
+    return [leaf for a in cast("list[Any]", arrays) for leaf in _leaves(a)]
+
+
+def _block(arrays: Any, axes: int, axis: int) -> Any:
+    if isinstance(arrays, list):
+        return concat([_block(a, axes, axis + 1) for a in cast("list[Any]", arrays)], axis=axis)
+    x = operand(arrays)
+    return reshape(x, (1,) * (axes - x.ndim) + x.shape)
+
+
+def _static_positions(name: str, obj: Any, size: int) -> np.ndarray:
+    """Return the positions that an integer, a slice or a list of them, or a mask selects, from 0 on."""
+    if isinstance(obj, Tracer):
+        refuse(
+            UnsupportedError(f"{name}: obj is a traced array, so that the result's shape is unknown; use compress, or where")
+        )
+    chosen = np.asarray(range(*obj.indices(size)) if isinstance(obj, slice) else obj)
+    if chosen.dtype.kind == "b":
+        chosen = np.flatnonzero(chosen)
+    chosen = chosen.astype(np.int64) if chosen.size == 0 else chosen
+    if chosen.dtype.kind not in "iu" or chosen.ndim > 1:
+        refuse(DTypeError(f"{name}: obj {obj!r}; expected an integer, a slice, a vector of integers or a mask"))
+    return np.where(chosen < 0, chosen + size, chosen)
+
+
+def delete(x: ArrayLike, obj: Any, /, axis: int | None = None) -> Any:
+    """Remove the slices at these positions along `axis`; axis None: of the flattened array."""
+    x, axis = with_axis_or_flattened("delete", x, axis)
+    size = x.shape[axis]
+    mask = np.asarray(cast(Any, obj)) if isinstance(obj, np.ndarray | list) else None
+    if mask is not None and mask.dtype.kind == "b" and mask.shape != (size,):
+        refuse(ShapeError(f"delete: a mask of shape {mask.shape} for size {size} of axis {axis}"))
+    positions = np.unique(_static_positions("delete", obj, size))
+    if positions.size and (positions[0] < 0 or positions[-1] >= size):
+        refuse(OutOfBoundsError(f"delete: position {obj!r} is out of bounds for size {size} of axis {axis}"))
+    bounds = pairwise([-1, *positions.tolist(), size])
+    return concat([slice_axis(x, axis, before + 1, after) for before, after in bounds], axis=axis)
+
+
+def insert(x: ArrayLike, obj: Any, values: ArrayLike, /, axis: int | None = None) -> Any:
+    """Insert `values` before these positions along `axis`; axis None: into the flattened array."""
+    x, axis = with_axis_or_flattened("insert", x, axis)
+    size, is_single = x.shape[axis], np.ndim(obj) == 0 and not isinstance(obj, slice)
+    positions = np.atleast_1d(_static_positions("insert", obj, size))
+    if positions.size and (positions.min() < 0 or positions.max() > size):
+        refuse(OutOfBoundsError(f"insert: position {obj!r} is out of bounds for size {size} of axis {axis}"))
+    values = convert(values, x.dtype)
+    if is_single:
+        # All values are inserted at one position.
+        values = operand(moveaxis(reshape(values, (1,) * (x.ndim - values.ndim) + values.shape), 0, axis))
+        positions = np.repeat(positions, values.shape[axis])
+    shape = [len(positions) if a == axis else n for a, n in enumerate(x.shape)]
+    values = operand(broadcast_to(values, shape))
+    order = np.argsort(positions, kind="stable")
+    pieces: list[Any] = []
+    start = 0
+    for k in order.tolist():
+        pieces += [slice_axis(x, axis, start, int(positions[k])), slice_axis(values, axis, k, k + 1)]
+        start = int(positions[k])
+    return concat([*pieces, slice_axis(x, axis, start, size)], axis=axis)
+
+
 @componentwise("x")
 def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Any, ...]:
     """Return the slices of `x` along `axis`, with that axis removed."""
@@ -203,136 +283,3 @@ def vsplit(x: ArrayLike, indices_or_sections: int | Sequence[int], /) -> list[An
 def dsplit(x: ArrayLike, indices_or_sections: int | Sequence[int], /) -> list[Any]:
     """Split along the third axis."""
     return split(x, indices_or_sections, 2)
-
-
-PAD_MODES = "constant", "edge", "reflect", "symmetric", "wrap"
-
-
-@componentwise("x", "constant_values")
-def pad(x: ArrayLike, /, pad_width: Any, mode: str = "constant", *, constant_values: ArrayLike = 0) -> Any:
-    """Pad `x` by `(before, after)` elements for each axis, or for all axes; modes: constant, edge, reflect, symmetric, wrap."""
-    x = operand(x)
-    if mode not in PAD_MODES:
-        refuse(UnsupportedError(f"pad: mode {mode!r}; expected one of {', '.join(PAD_MODES)}"))
-    low, high = _pad_widths(pad_width, x)
-    as_shape("pad", [n + before + after for n, before, after in zip(x.shape, low, high, strict=True)])
-    if mode == "constant":
-        value = convert(constant_values, x.dtype)
-        if value.ndim:
-            refuse(
-                UnsupportedError(
-                    f"pad: constant_values of shape {value.shape}; expected a scalar: pad one side at a time, or use concat"
-                )
-            )
-        return _pad_with(value, x, low, high)
-    if not all(map(is_static, (low, high))):
-        refuse(UndecidableError(f"pad: mode {mode!r} with widths {pad_width!r}, which must be static"))
-    if not is_static(x.shape):
-        if mode == "symmetric":
-            return _pad_symmetric(x, low, high)
-        return apply(dl.PadOp, x, convert(0, x.dtype), low=low, high=high, pad_mode=mode)
-    indices: dict[int, np.ndarray] = {}
-    for axis, width in enumerate(zip(low, high, strict=True)):
-        if any(width):
-            if x.shape[axis] == 0:
-                refuse(ShapeError(f"pad: mode {mode!r} needs at least one element along axis {axis} of shape {x.shape}"))
-            indices[axis] = call_numpy("pad", np.pad, np.arange(x.shape[axis]), width, mode)
-    return _take_runs(x, indices)
-
-
-def _pad_widths(pad_width: Any, x: Operand) -> tuple[list[TracedSize], list[TracedSize]]:
-    """Return the elements to add before and after each axis: of one width, or of (before, after) for one axis or all axes."""
-    widths: Any = pad_width.tolist() if isinstance(pad_width, np.ndarray) else pad_width
-    rows: list[Any] = [*widths] if isinstance(widths, list | tuple) else [widths]
-    pairs: list[Any] = rows if all(isinstance(row, list | tuple) for row in rows) else [rows]
-    if len(pairs) not in (1, x.ndim) or any(len(pair) not in (1, 2) for pair in pairs):
-        refuse(ShapeError(f"pad: pad_width {pad_width} for shape {x.shape}; expected (before, after) for each axis"))
-    widths = [w for pair in pairs for w in pair]
-    if not all(isinstance(w, int | np.integer | TracedDim) for w in widths):
-        refuse(DTypeError(f"pad: pad_width {pad_width!r}; expected integers, (before, after) for each axis"))
-    if any(w < 0 for w in widths):
-        refuse(ArgumentError(f"pad: pad_width {pad_width!r}; expected integers ≥ 0"))
-    pairs = pairs if len(pairs) == x.ndim else pairs * x.ndim
-    low, high = ([w if isinstance(w, TracedDim) else int(w) for w in (pair[end] for pair in pairs)] for end in (0, -1))
-    return low, high
-
-
-def _pad_with(value: Operand, x: Operand, low: Sequence[TracedSize], high: Sequence[TracedSize]) -> Any:
-    """Pad an array with a number; symbolic widths are those of arrays that are joined."""
-    dynamic_axes = [k for k, sides in enumerate(zip(low, high, strict=True)) if not is_static(sides)]
-    static_low, static_high = ([0 if k in dynamic_axes else w for k, w in enumerate(side)] for side in (low, high))
-    if any((*static_low, *static_high)) or not dynamic_axes:
-        x = operand(apply(dl.PadOp, x, value, low=static_low, high=static_high, pad_mode="constant"))
-    for axis in dynamic_axes:
-        shapes: list[Any] = [[w[axis] if k == axis else n for k, n in enumerate(x.shape)] for w in (low, high)]
-        before, after = (broadcast_to(value, shape) for shape in shapes)
-        x = operand(concat([before, x, after], axis))
-    return x
-
-
-def _pad_symmetric(x: Operand, low: Sequence[TracedSize], high: Sequence[TracedSize]) -> Any:
-    """Pad an array of symbolic shape by reversed slices, which may not be longer than the array."""
-    for axis, (before, after) in enumerate(zip(low, high, strict=True)):
-        size = x.shape[axis]
-        if is_less(x, untraced(size), max(before, after), "pad", f"fewer elements along axis {axis} than are padded"):
-            refuse(UndecidableError(f"pad: more than {size} elements of axis {axis} in mode 'symmetric'; make its size static"))
-        sides = [flip(slice_axis(x, axis, *bounds), axis) for bounds in ((0, before), (size - after, size))]
-        x = operand(concat([sides[0], x, sides[1]], axis))
-    return x
-
-
-# The maximum operands of a padded array's concatenations; with more of them, axes are padded one after the other.
-_MAX_PAD_OPERANDS = 32
-
-
-def _take_runs(x: Operand, indices: Mapping[int, np.ndarray]) -> Any:
-    """Return `x` taken at these indices along each axis; they form runs of step 1, -1 or 0, which are slices to join.
-
-    Every piece is a part of `x` itself, so that one kernel copies all of them to the result.
-    """
-    pieces: list[tuple[int, list[_Run]]] = []
-    for axis, positions in indices.items():
-        runs = _runs(positions)
-        if prod(len(r) for _, r in pieces) * len(runs) > _MAX_PAD_OPERANDS:
-            x, pieces = operand(_join_runs(x, pieces)), []
-        pieces.append((axis, runs))
-    return _join_runs(x, pieces)
-
-
-def _join_runs(x: Operand, pieces: Sequence[tuple[int, Sequence[_Run]]]) -> Any:
-    """Return the concatenation along the first axis of its runs, each of which is joined along the other axes."""
-    if not pieces:
-        return x
-    (axis, runs), *other_pieces = pieces
-    return concat([_join_runs(operand(run.take(x, axis)), other_pieces) for run in runs], axis=axis)
-
-
-@dataclass(frozen=True)
-class _Run:
-    """The indices first, first + step, … of an axis: `count` of them, with a step of 1, -1 or 0."""
-
-    first: int
-    step: int
-    count: int
-
-    def take(self, x: Operand, axis: int) -> Any:
-        last = self.first + self.step * (self.count - 1)
-        low, high = sorted((self.first, last))
-        part = slice_axis(x, axis, low, high + 1)
-        if self.step == 0:
-            part = broadcast_to(part, [self.count if a == axis else s for a, s in enumerate(x.shape)])
-        return flip(part, axis) if self.step < 0 else part
-
-
-def _runs(indices: np.ndarray) -> list[_Run]:
-    """Return indices as runs, each as long as possible."""
-    steps = np.diff(indices)
-    runs: list[_Run] = []
-    start = 0
-    while start < len(indices):
-        step = int(steps[start]) if start < len(steps) and abs(steps[start]) < 2 else 0
-        has_equal_step = steps[start:] == step
-        stop = start + 1 + (len(has_equal_step) if has_equal_step.all() else int(np.argmin(has_equal_step)))
-        runs.append(_Run(int(indices[start]), step, stop - start))
-        start = stop
-    return runs

@@ -1,4 +1,4 @@
-"""Sampled data: gradients, differences, phase unwrapping, polynomials and covariances."""
+"""Sampled data: gradients, differences, phase unwrapping and covariances."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dlc.numpy.functions.reductions import average, mean, sum
 from dlc.numpy.functions.shape_manipulation import diagonal, expand_dims, matrix_transpose, ravel, reshape, slice_axis
 from dlc.shapes.traced_dims import untraced
 
-__all__ = ["corrcoef", "cov", "ediff1d", "gradient", "polyval", "unwrap"]
+__all__ = ["corrcoef", "cov", "ediff1d", "gradient", "unwrap"]
 
 
 def gradient(f: ArrayLike, /, *spacing: ArrayLike, axis: Axes = None, edge_order: int = 1) -> Any:
@@ -95,17 +95,6 @@ def unwrap(x: ArrayLike, /, discont: float | None = None, axis: int = -1, *, per
     wrapped_step = where(logical_and(equal(wrapped_step, -half), greater(step, 0)), half, wrapped_step)
     change = where(less(abs(step), half if discont is None else max(discont, half)), 0, subtract(wrapped_step, step))
     return concat([slice_axis(x, axis, 0, 1), add(slice_axis(x, axis, 1, x.shape[axis]), cumsum(change, axis=axis))], axis=axis)
-
-
-def polyval(p: ArrayLike, x: ArrayLike, /) -> Any:
-    """Evaluate the polynomial with coefficients `p`, highest power first, at `x` by Horner's rule."""
-    coefficients, x = promote(p, x)
-    if coefficients.ndim != 1:
-        refuse(ShapeError(f"polyval: p of shape {coefficients.shape}; expected a vector"))
-    value: Any = multiply(x, 0)
-    for k in range(coefficients.shape[0]):
-        value = add(multiply(value, x), reshape(slice_axis(coefficients, 0, k, k + 1), ()))
-    return value
 
 
 def cov(

@@ -41,9 +41,9 @@ from dlc.shapes.dims import Dim, UndecidableError, inferred_reshape, is_known_di
 from dlc.shapes.traced_dims import TracedDim, TracedSize, traced_sizes, untraced
 
 __all__ = [
-    "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "diag", "diagonal",
-    "expand_dims", "flip", "fliplr", "flipud", "matrix_transpose", "moveaxis", "ndim", "permute_dims", "ravel", "repeat",
-    "reshape", "roll", "rot90", "shape", "size", "squeeze", "swapaxes", "tile", "transpose",
+    "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "diag", "diagflat",
+    "diagonal", "expand_dims", "flip", "fliplr", "flipud", "matrix_transpose", "moveaxis", "ndim", "permute_dims",
+    "ravel", "repeat", "reshape", "roll", "rot90", "shape", "size", "squeeze", "swapaxes", "tile", "transpose",
 ]  # fmt: skip
 
 
@@ -359,6 +359,12 @@ def diagonal(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -
     count = count if is_nonnegative(untraced(count)) else max(0, count)
     diagonal_indices = apply(dl.AddOp, apply(dl.MulOp, operand(iota(count)), operand(columns + 1)), operand(first))
     return apply(dl.GatherOp, reshape(x, (*batch_shape, rows * columns)), diagonal_indices, axis=len(batch_shape))
+
+
+@componentwise("x")
+def diagflat(x: ArrayLike, /, k: int = 0) -> Any:
+    """Return the matrix with the flattened array as its k-th diagonal."""
+    return diag(ravel(x), k)
 
 
 @componentwise("x")

@@ -6,6 +6,7 @@ NaN is sorted last, as the largest value.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ from dlc.shapes.dims import is_static
 from dlc.shapes.traced_dims import untraced
 
 __all__ = [
-    "argsort", "digitize", "interp", "isin", "lexsort", "searchsorted", "sort", "top_k",
+    "argpartition", "argsort", "digitize", "interp", "isin", "lexsort", "partition", "searchsorted", "sort", "top_k",
 ]  # fmt: skip
 
 
@@ -91,6 +92,16 @@ def sort(
     _require_kind("sort", kind, stable)
     x, axis = with_axis_or_flattened("sort", x, axis)
     return apply(dl.SortOp, x, axis=axis, descending=descending)
+
+
+def partition(x: ArrayLike, kth: int | Sequence[int], /, axis: int | None = -1) -> Any:
+    """Return a copy whose elements before and after `kth` are not greater and not less: the sorted one."""
+    return sort(x, axis)
+
+
+def argpartition(x: ArrayLike, kth: int | Sequence[int], /, axis: int | None = -1) -> Any:
+    """Return the indices that partition the elements along `axis`: those of a sort."""
+    return argsort(x, axis)
 
 
 def _require_kind(name: str, kind: str | None, stable: bool | None) -> None:

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 import dlc.numpy as dnp
-from dlc import lax, nn, special
+from dlc import nn, special
 from dlc.dialects import dl
-from dlc.dialects.dl.dtypes import element_type
 from dlc.numpy.apply import apply, convert, is_floating
 from dlc.pytorch.rules.rule_table import (
     Dtype,
@@ -22,7 +21,6 @@ from dlc.pytorch.rules.rule_table import (
     promoted,
     promoted_dtype,
     promoted_floats,
-    widened,
 )
 from dlc.special import gamma
 from dlc.special.incomplete_gamma import log_sample_derivative
@@ -315,22 +313,12 @@ def ldexp(x: Any, y: Any) -> Any:
 
 @table("gcd")
 def gcd(x: Any, y: Any) -> Any:
-    """Return the greatest common divisor by Euclid's algorithm, iterated until all pairs have finished."""
-    x, y = dnp.broadcast_arrays(*promoted(x, y))
-
-    def step(pair: Any) -> Any:
-        x, y = pair
-        is_done = dnp.equal(y, 0)
-        return dnp.where(is_done, x, y), dnp.where(is_done, y, dnp.remainder(x, dnp.where(is_done, 1, y)))
-
-    return lax.while_loop(lambda pair: dnp.any(dnp.not_equal(pair[1], 0)), step, (dnp.abs(x), dnp.abs(y)))[0]
+    return dnp.gcd(*promoted(x, y))
 
 
 @table("lcm")
 def lcm(x: Any, y: Any) -> Any:
-    x, y = dnp.broadcast_arrays(*promoted(x, y))
-    divisor = dnp.maximum(gcd(x, y), 1)
-    return dnp.abs(dnp.multiply(dnp.floor_divide(x, divisor), y))
+    return dnp.lcm(*promoted(x, y))
 
 
 @table("nan_to_num")
@@ -361,23 +349,4 @@ def copy(x: Any, source: Any) -> Any:
 
 @table("frexp.Tensor")
 def frexp(x: Any) -> Any:
-    """Return the mantissa, in [½, 1), and the exponent of x = mantissa · 2^exponent; 0, infinities and NaN have exponent 0."""
-    wide = widened(x)
-    width, limits = 8 * wide.dtype.itemsize, np.finfo(wide.dtype)
-    unsigned, mantissa_bits = np.dtype(f"uint{width}"), limits.nmant
-    # A subnormal number has no exponent in its bits.
-    is_subnormal, is_zero = dnp.less(dnp.abs(wide), limits.smallest_normal), dnp.equal(wide, 0)
-    normal = dnp.where(is_subnormal, dnp.multiply(wide, 2.0 ** (mantissa_bits + 1)), wide)
-    bits = apply(dl.BitcastOp, normal, to=element_type(unsigned))
-    exponent_mask = (1 << (width - 1)) - (1 << mantissa_bits)
-    field = dnp.bitwise_right_shift(dnp.bitwise_and(bits, unsigned.type(exponent_mask)), unsigned.type(mantissa_bits))
-    # The exponent field of ½.
-    half = limits.maxexp - 2
-    sign_mantissa = dnp.bitwise_and(bits, unsigned.type((1 << width) - 1 - exponent_mask))
-    mantissa = apply(
-        dl.BitcastOp, dnp.bitwise_or(sign_mantissa, unsigned.type(half << mantissa_bits)), to=element_type(wide.dtype)
-    )
-    shift = dnp.where(is_subnormal, np.int32(half + mantissa_bits + 1), np.int32(half))
-    is_number = dnp.logical_and(dnp.isfinite(wide), dnp.logical_not(is_zero))
-    exponent = dnp.where(is_number, dnp.subtract(convert(field, np.int32), shift), np.int32(0))
-    return convert(dnp.where(is_number, mantissa, wide), x.dtype), exponent
+    return dnp.frexp(x)
