@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from dlc.argument_validation.validate import validate_arguments
 from dlc.dialects import dl
 from dlc.errors import ArgumentError, ShapeError, UnsupportedError
 from dlc.frontend.complex_numbers import from_parts, is_complex
-from dlc.numpy import decompositions
+from dlc.numpy import complex_matrices, decompositions
 from dlc.numpy.apply import (
     AnyDType,
     ArrayLike,
@@ -37,6 +37,7 @@ from dlc.numpy.apply import (
     refuse,
 )
 from dlc.numpy.calling_convention import numpy_converters
+from dlc.numpy.complex_matrices import for_complex_matrices
 from dlc.numpy.functions.comparison import greater, not_equal
 from dlc.numpy.functions.creation import eye, tril, triu
 from dlc.numpy.functions.elementwise import abs, add, divide, multiply, power, subtract
@@ -140,6 +141,7 @@ def matrix_power(x: ArrayLike, n: int, /) -> Any:
     return result
 
 
+@for_complex_matrices(complex_matrices.norm_of_magnitudes)
 def vector_norm(x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Any:
     """Return (Σ |x|^ord)^(1/ord) over `axis`; max |x| for inf, min |x| for -inf, the number of nonzero elements for 0."""
     (x,) = promote_to_float(x)
@@ -162,6 +164,7 @@ def vector_norm(x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, o
     return of_powers(x)
 
 
+@for_complex_matrices(complex_matrices.norm_of_matrices)
 def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: float | str = "fro") -> Any:
     """Return the norm of each matrix: √(Σ x²) for "fro"; maximum column or row sum of |x| for 1 or inf, minimum for -1 or -inf.
 
@@ -175,7 +178,7 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: float | str = "
     extreme = max if ord == "nuc" or operator.gt(float(ord), 0) else min
     if ord in (2, -2, "nuc"):
         values = svdvals(x)
-        result = sum(values, -1) if ord == "nuc" else extreme(values, -1)
+        result = min(values, -1) if ord == -2 else sum(values, -1) if ord == "nuc" else max(values, -1, initial=0.0)
     else:
         sum_axis, extreme_axis = (-2, -1) if ord in (1, -1) else (-1, -1)
         result = extreme(sum(abs(x), sum_axis), extreme_axis)
@@ -184,19 +187,21 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: float | str = "
 
 def norm(x: ArrayLike, /, ord: float | str | None = None, axis: Axes = None, keepdims: bool = False) -> Any:
     """Return `vector_norm` over one axis or `matrix_norm` over two; without `ord`, √(Σ x²) over any number of axes."""
-    (x,) = promote_to_float(x)
-    axes = normalize_axes("norm", x, axis)
+    array: Any = x if is_complex(x) else promote_to_float(x)[0]
+    axes = normalize_axes("norm", array, axis)
     if ord is None or (len(axes) == 1 and not isinstance(ord, str)):
-        return vector_norm(x, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)  # pyright: ignore[reportArgumentType]
+        return vector_norm(array, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)  # pyright: ignore[reportArgumentType]
     if len(axes) != 2:
-        refuse(ShapeError(f"norm: ord {ord!r} over {len(axes)} axes of {x.shape}; expected one axis, or two for a matrix norm"))
-    result = matrix_norm(moveaxis(x, axes, (-2, -1)), ord=ord)
-    return reshape(result, [1 if a in axes else s for a, s in enumerate(x.shape)]) if keepdims else result
+        refuse(
+            ShapeError(f"norm: ord {ord!r} over {len(axes)} axes of {array.shape}; expected one axis, or two for a matrix norm")
+        )
+    result = matrix_norm(moveaxis(array, axes, (-2, -1)), ord=ord)
+    return reshape(result, [1 if a in axes else s for a, s in enumerate(array.shape)]) if keepdims else result
 
 
 def cond(x: ArrayLike, /, p: float | str | None = None) -> Any:
     """Return the condition number of each matrix in the norm `p`; by default 2: the ratio of the extreme singular values."""
-    x = _matrix("cond", x)
+    x = cast(Any, x) if is_complex(x) else _matrix("cond", x)
     if p is None or p in (2, -2):
         values = svdvals(x)
         largest, smallest = values[..., 0], values[..., -1]
@@ -204,6 +209,7 @@ def cond(x: ArrayLike, /, p: float | str | None = None) -> Any:
     return multiply(matrix_norm(x, ord=p), matrix_norm(inv(x), ord=p))
 
 
+@for_complex_matrices(complex_matrices.solution)
 def solve(a: ArrayLike, b: ArrayLike, /) -> Any:
     """Solve a @ x == b, where `b` is a vector or has one column per system. A singular `a` gives infinities and NaN."""
     a, b = promote_to_float(a, b)
@@ -216,11 +222,13 @@ def solve(a: ArrayLike, b: ArrayLike, /) -> Any:
     return reshape(result, result.shape[:-1]) if b.ndim == 1 else result
 
 
+@for_complex_matrices(complex_matrices.matrix_result)
 def inv(x: ArrayLike, /) -> Any:
     """Return the inverse of each matrix; a singular one gives infinities and NaN."""
     return decompositions.inverse(_square("inv", x))
 
 
+@for_complex_matrices(complex_matrices.matrix_result)
 def pinv(x: ArrayLike, /, rcond: ArrayLike | None = None, hermitian: bool = False, *, rtol: ArrayLike | None = None) -> Any:
     """Return the pseudo-inverse of each matrix, from the singular values above `rtol` (or `rcond`) times the largest.
 
@@ -233,6 +241,7 @@ def pinv(x: ArrayLike, /, rcond: ArrayLike | None = None, hermitian: bool = Fals
     return decompositions.pseudo_inverse(x, _relative_threshold(x, rcond if rtol is None else rtol))
 
 
+@for_complex_matrices(complex_matrices.least_squares)
 def lstsq(a: ArrayLike, b: ArrayLike, /, rcond: ArrayLike | None = None) -> tuple[Any, Any, Any, Any]:
     """Return the minimum-norm least-squares solution of a @ x == b, the residual sums of squares, rank and singular values.
 
@@ -259,6 +268,7 @@ def _relative_threshold(x: Operand, rtol: ArrayLike | None) -> Operand:
     return operand(broadcast_to(convert(relative, x.dtype), x.shape[:-2]))
 
 
+@for_complex_matrices(complex_matrices.rank)
 def matrix_rank(
     x: ArrayLike, /, tol: ArrayLike | None = None, hermitian: bool = False, *, rtol: ArrayLike | None = None
 ) -> Any:
@@ -293,6 +303,7 @@ def slogdet(x: ArrayLike, /) -> SlogdetResult:
     return SlogdetResult(decompositions.determinant_sign(x), decompositions.log_abs_determinant(x))
 
 
+@for_complex_matrices(complex_matrices.hermitian_result)
 def cholesky(x: ArrayLike, /, *, upper: bool = False) -> Any:
     """Return the lower triangular L with L @ L.mT == x, or the upper factor if `upper`; NaN if x is not positive definite.
 
@@ -325,6 +336,7 @@ def eigh(x: ArrayLike, /, UPLO: str = "L") -> EighResult:
     return EighResult(*decompositions.symmetric_eigen(_symmetric("eigh", x, UPLO)))
 
 
+@for_complex_matrices(complex_matrices.hermitian_values)
 def eigvalsh(x: ArrayLike, /, UPLO: str = "L") -> Any:
     """Return the eigenvalues of symmetric matrices in ascending order; reads the triangle `UPLO`, "L" or "U"."""
     return decompositions.symmetric_eigenvalues(_symmetric("eigvalsh", x, UPLO))
@@ -357,6 +369,7 @@ def svd(x: ArrayLike, /, full_matrices: bool = True, compute_uv: bool = True, he
     return SVDResult(*(decompositions.full_svd if needs_full else decompositions.reduced_svd)(x))
 
 
+@for_complex_matrices(complex_matrices.singular_values)
 def svdvals(x: ArrayLike, /) -> Any:
     """Return the singular values of each matrix in descending order."""
     return decompositions.singular_values(_matrix("svdvals", x))

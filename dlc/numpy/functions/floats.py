@@ -196,13 +196,13 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     (x,), n = promote_to_float(x1, min_dtype=np.float16), operand(x2)
     if n.dtype.kind not in "iu":
         refuse(DTypeError(f"ldexp: x2 of dtype {n.dtype}; expected integers"))
-    limit = min(_MAX_LDEXP_EXPONENT, np.iinfo(n.dtype).max)
+    limit = min(_MAX_SHIFT_BITS, np.iinfo(n.dtype).max)
     exponent = convert(clip(n, -limit if n.dtype.kind == "i" else 0, limit), np.int64)
     return convert(_times_power_of_two(convert(x, np.float64), exponent), x.dtype)
 
 
 # Beyond this exponent, every float64 is multiplied to zero or infinity.
-_MAX_LDEXP_EXPONENT = 2200
+_MAX_SHIFT_BITS = 2200
 
 
 def _times_power_of_two(x: Any, exponent: Any) -> Any:
