@@ -9,6 +9,7 @@ turns, and medians are reported. Requests per second of processor time do not de
 from __future__ import annotations
 
 import argparse
+import asyncio
 import statistics
 import threading
 import time
@@ -16,7 +17,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -68,7 +69,7 @@ def submission_microseconds() -> float:
 def closed_loop(run: Callable[[], object], clients: int, seconds: float) -> tuple[float, float, float]:
     """Return the requests per second, those per second of processor time, and the 99th percentile of the latency in ms.
 
-    Each client is a thread.
+    Each client is a thread. If `run` returns a future, each is a task of one event loop instead, which awaits it.
     """
     latencies: list[float] = []
     end = time.perf_counter() + seconds
@@ -80,12 +81,24 @@ def closed_loop(run: Callable[[], object], clients: int, seconds: float) -> tupl
             own.append(time.perf_counter() - start)
         latencies.extend(own)
 
+    async def task() -> None:
+        while (start := time.perf_counter()) < end:
+            await cast("dlc.Future", run())
+            latencies.append(time.perf_counter() - start)
+
+    async def tasks() -> None:
+        await asyncio.gather(*(task() for _ in range(clients)))
+
     threads = [threading.Thread(target=client) for _ in range(clients)]
+    has_tasks = isinstance(run(), dlc.Future)
     begin, processor_begin = time.perf_counter(), time.process_time()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    if has_tasks:
+        asyncio.run(tasks())
+    else:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     elapsed, processor_elapsed = time.perf_counter() - begin, time.process_time() - processor_begin
     p99 = sorted(latencies)[len(latencies) * 99 // 100] * 1e3
     return len(latencies) / elapsed, len(latencies) / processor_elapsed, p99
@@ -179,6 +192,8 @@ def mlp_throughput(clients: int, seconds: float) -> None:
             "dlc, calls by the clients": call,
             f"dlc, {usable_cpus()} streams": lambda: model.submit(feed).result(),
             "dlc, batched": lambda: joined.submit(feed).result(),
+            f"dlc, {usable_cpus()} streams, asyncio": lambda: model.submit(feed),
+            "dlc, batched, asyncio": lambda: joined.submit(feed),
         }
         throughput(path, feed, runs, clients, seconds)
         single, joint = (thread_microseconds(lambda m=m, x=x: m(x)) for m, x in ((alone, feed), (model, batch)))

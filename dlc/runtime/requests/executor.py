@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import threading
 from atexit import register as register_at_exit
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future as BaseFuture
+from contextlib import contextmanager
 from contextvars import Context, copy_context
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -26,7 +27,7 @@ from typing import Any
 from dlc.errors import DeadlineError, DeviceError, QueueFullError
 from dlc.machine.cpus import running_on, usable_cpus
 from dlc.runtime.requests.deadlines import Deadlines, checked_schedule
-from dlc.runtime.requests.future import Future, error_of, with_results
+from dlc.runtime.requests.future import Future, error_of, waiting, with_results
 from dlc.runtime.requests.threading_primitives import IDLE_SECONDS, SYSTEM_THREADING, Gate, Threading, reset_in_child
 
 # The number of usable processors is read again after this time: the quota of a container can change.
@@ -349,6 +350,7 @@ class Executor:
     def _work(self, worker: _Worker) -> None:
         """Run the requests that are assigned to a worker; exit after `IDLE_SECONDS` without one."""
         _local.is_worker = True
+        waiting.section = partial(self._paused, worker)
         while True:
             if not worker.gate.wait(IDLE_SECONDS):
                 with self._lock:
@@ -374,6 +376,27 @@ class Executor:
                     self._drained = None
             if failed:
                 _report_no_thread(failed)
+
+    @contextmanager
+    def _paused(self, worker: _Worker) -> Generator[None]:
+        """Release the processors of a request while its function, or a callback of its future, waits for another request.
+
+        Afterwards, it continues at once: more requests than processors may run then.
+        """
+        request = worker.request
+        assert request is not None
+        with self._lock:
+            self._occupied -= request.threads
+            request.queue.running -= 1
+            failed = self._dispatch()
+        if failed:
+            _report_no_thread(failed)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._occupied += request.threads
+                request.queue.running += 1
 
     @staticmethod
     def _run(request: Request) -> None:

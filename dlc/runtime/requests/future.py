@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, InvalidStateError
 from concurrent.futures import Future as BaseFuture
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
-from threading import TIMEOUT_MAX, Lock, RLock
+from contextlib import AbstractContextManager, nullcontext
+from logging import getLogger
+from threading import TIMEOUT_MAX, Lock, RLock, current_thread, local, main_thread
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +19,16 @@ from dlc.runtime.requests.event_loops import result_in_event_loop
 
 # Common types of arguments that neither are nor contain futures: a fast path, as other checks take a microsecond.
 _NO_FUTURES = frozenset[type]((np.ndarray, Array, int, float))
+_log = getLogger("dlc")
+
+
+class _Waiting(local):
+    """The thread's context around each wait for a future: `section` returns it."""
+
+    section: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+waiting = _Waiting()
 
 
 class Future(BaseFuture[Any]):
@@ -92,7 +104,9 @@ class Future(BaseFuture[Any]):
                     self._blocked.append(end)
                 else:
                     end.release()
-            if not end.acquire(timeout=-1 if timeout is None else min(max(timeout, 0), TIMEOUT_MAX)):
+            with waiting.section():
+                is_ended = end.acquire(timeout=-1 if timeout is None else min(max(timeout, 0), TIMEOUT_MAX))
+            if not is_ended:
                 with self._condition:
                     if end in self._blocked:
                         self._blocked.remove(end)
@@ -116,8 +130,14 @@ class Future(BaseFuture[Any]):
                     waiter.add_exception(self)
         for lock in blocked:
             lock.release()
-        if self._done_callbacks:
-            cast(Any, self)._invoke_callbacks()
+        for callback in self._done_callbacks:
+            try:
+                callback(self)
+            except BaseException as error:
+                # Signal handlers raise in the main thread only: there, Ctrl-C ends the program.
+                if not isinstance(error, Exception) and current_thread() is main_thread():
+                    raise
+                _log.exception("a callback of %r failed", self)
         return True
 
     def __await__(self) -> Generator[Any, None, Any]:

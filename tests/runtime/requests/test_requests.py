@@ -136,6 +136,30 @@ def test_waits_end_with_the_request(one: Executor) -> None:
         first.set_result(1)
 
 
+def test_callbacks_may_wait_and_fail(one: Executor) -> None:
+    """A callback runs on the thread of its request, whose processor it releases while it waits for another request."""
+    queue = RequestQueue(lambda x: x, executor=one)
+    results = list[Any]()
+
+    def wait_for_another(future: BaseFuture[Any]) -> None:
+        results.append(queue.submit(future.result() + 1).result(60))
+
+    def fail(future: BaseFuture[Any]) -> None:
+        raise SystemExit
+
+    function = Gated()
+    function.block(RequestQueue(function, executor=one))
+    for callback in (fail, wait_for_another, fail):
+        queue.submit(1).add_done_callback(callback)
+    function.gate.set()
+    assert queue.submit(5).result(60) == 5
+    while not results:
+        time.sleep(0.001)
+    assert results == [2]
+    nested = RequestQueue(lambda x: x if x == 0 else nested.submit(x - 1).result(60) + 1, executor=one)
+    assert nested.submit(3).result(60) == 3
+
+
 def test_event_loops_may_close_before_the_result(one: Executor) -> None:
     function = Gated()
     queue = RequestQueue(function, executor=one)
