@@ -31,7 +31,7 @@ from dlc.ir import (
     func,
     ops_with_regions,
 )
-from dlc.shapes.dims import Size, is_static, product
+from dlc.shapes.dims import Size, is_static
 
 Op = TypeVar("Op", bound=Operation)
 _ERASABLE = SubclassTest((DlOp, Control))
@@ -195,36 +195,6 @@ def permutes_only_unit_axes(shape: Sequence[Size], permutation: Sequence[int]) -
     """Return whether a transpose keeps the order of the elements, so that a reshape does the same."""
     non_unit_axes = [a for a in permutation if shape[a] != 1]
     return non_unit_axes == sorted(non_unit_axes)
-
-
-def reshape_groups(source: Sequence[Size], result: Sequence[Size]) -> list[tuple[list[int], list[int]]]:
-    """Return the finest groups of adjacent source axes and result axes that a reshape maps to each other, in order.
-
-    A unit axis without a counterpart is a group with an empty other side. Symbolic dimensions only match equal ones; the
-    remaining axes are one group. All axes of an empty tensor are one group as well.
-    """
-    if 0 in source:
-        return [(list(range(len(source))), list(range(len(result))))]
-    groups: list[tuple[list[int], list[int]]] = []
-    i, j = 0, 0
-    while i < len(source) or j < len(result):
-        x, y = source[i] if i < len(source) else None, result[j] if j < len(result) else None
-        if x == 1 and y != 1:
-            groups.append(([i], []))
-            i += 1
-        elif y == 1 and x != 1:
-            groups.append(([], [j]))
-            j += 1
-        else:
-            first, second = i, j
-            i, j = i + 1, j + 1
-            while (left := product(source[first:i])) != (right := product(result[second:j])):
-                # With symbolic dimensions it is unknown which axes correspond.
-                if not isinstance(left, int) or not isinstance(right, int):
-                    return [*groups, (list(range(first, len(source))), list(range(second, len(result))))]
-                i, j = (i + 1, j) if left < right else (i, j + 1)
-            groups.append((list(range(first, i)), list(range(second, j))))
-    return groups
 
 
 def fused_location(*ops: Operation) -> LocationAttr:

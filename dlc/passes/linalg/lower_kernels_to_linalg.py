@@ -46,9 +46,10 @@ from dlc.passes.linalg.buffer_functions import copy_kernel_attributes, result_na
 from dlc.passes.linalg.destinations import Destination, DestinationTensor, padding_windows
 from dlc.passes.linalg.library_kernels import lower_library_kernel, match_library_kernel
 from dlc.passes.linalg.linalg_builder import LinalgBuilder, shape
-from dlc.passes.linalg.source_reads import SourceRead, reshape_groups, reshape_map
+from dlc.passes.linalg.source_reads import SourceRead, reshape_map
 from dlc.passes.structured import ConstantPool, OpBuilder
 from dlc.shapes.dims import Size
+from dlc.shapes.reshapes import paired_reshape_groups
 
 # Ops that compute their result, and can do so in a given destination.
 _COMPUTED_OPS = (Elementwise, Reduction, Contraction, Window, GatherLike, ScatterLike)
@@ -190,7 +191,7 @@ class _KernelLowering:
             return read.through(unit_axes_map)
         if split_map is not None and not read.is_tensor:
             return read.through(split_map)
-        return SourceRead.of(self.builder.reshape(self.materialize(value), to, reshape_groups(sizes, to)))
+        return SourceRead.of(self.builder.reshape(self.materialize(value), to, paired_reshape_groups(sizes, to)))
 
     # Ops
 
@@ -293,7 +294,7 @@ class _KernelLowering:
         computed = lowerings.contraction(
             self.builder, op, structure, self, lambda compute: compute(self.builder.empty(contraction_shape, element))
         )
-        flat = SourceRead.of(self.builder.reshape(computed, shape, reshape_groups(contraction_shape, shape)))
+        flat = SourceRead.of(self.builder.reshape(computed, shape, paired_reshape_groups(contraction_shape, shape)))
         if result not in self.destinations:
             return flat
         return SourceRead.of(self.store(result)(lambda output: lowerings.copy(self.builder, flat, output)))

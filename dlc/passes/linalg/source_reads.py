@@ -8,7 +8,8 @@ from typing import cast
 
 from dlc.ir import AffineDimExpr, AffineExpr, AffineMap, Attribute, SSAValue, TensorType
 from dlc.shapes import dims
-from dlc.shapes.dims import Size, UndecidableError
+from dlc.shapes.dims import Size
+from dlc.shapes.reshapes import paired_reshape_groups
 
 
 @dataclass(frozen=True)
@@ -42,52 +43,13 @@ def standalone_dims(maps: Iterable[AffineMap]) -> set[int]:
     return {e.position for m in maps for e in m.results if isinstance(e, AffineDimExpr)}
 
 
-def reshape_groups(source: Sequence[Size], to: Sequence[Size]) -> list[tuple[range, range]]:
-    """Return the finest pairs of adjacent axes of two shapes that hold the same elements in row-major order.
-
-    No side of a pair is empty, unless a shape is. Raises UndecidableError for symbolic sizes that do not determine the pairs.
-    """
-    groups: list[tuple[range, range]] = []
-    i = j = 0
-    while i < len(source) and j < len(to):
-        first, second = i, j
-        i, j = i + 1, j + 1
-        a, b = source[first], to[second]
-        while a != b:
-            takes_source = _is_less(a, b)
-            if (i if takes_source else j) == len(source if takes_source else to):
-                # The sizes are equal by a guard, but are different polynomials.
-                raise UndecidableError(f"cannot match the axes of a reshape: {a} and {b} elements remain")
-            if takes_source:
-                a, i = a * source[i], i + 1
-            else:
-                b, j = b * to[j], j + 1
-        groups.append((range(first, i), range(second, j)))
-    if groups:
-        # Remaining unit axes belong to the last pair.
-        source_axes, result_axes = groups.pop()
-        groups.append((range(source_axes.start, len(source)), range(result_axes.start, len(to))))
-    return groups
-
-
-def _is_less(a: Size, b: Size) -> bool:
-    """Return whether `a` is a smaller product than `b`; symbolic products are compared by division."""
-    if isinstance(a, int) and isinstance(b, int):
-        return a < b
-    if dims.quotient(b, a) is not None:
-        return True
-    if dims.quotient(a, b) is not None:
-        return False
-    raise UndecidableError(f"cannot match the axes of a reshape: sizes {a} and {b} are not comparable")
-
-
 def reshape_map(source: Sequence[Size], to: Sequence[Size], *, units_only: bool) -> AffineMap | None:
     """Map an index in shape `to` to the index of the same element in shape `source`; None if that takes a division.
 
     With `units_only`, also None where an axis is split: only unit axes may be added or removed.
     """
     expressions: list[AffineExpr] = [AffineExpr.constant(0)] * len(source)
-    for source_axes, result_axes in reshape_groups(source, to):
+    for source_axes, result_axes in paired_reshape_groups(source, to):
         axes = [a for a in source_axes if source[a] != 1]
         target_axes = [a for a in result_axes if to[a] != 1]
         if len(axes) > 1 or (units_only and len(target_axes) > 1):

@@ -31,8 +31,9 @@ from dlc.dialects.dl.library_kernels.searchsorted import SortedSearch
 from dlc.dialects.dl.low_precision.quantization import QuantizationOp
 from dlc.dialects.dl.reductions.arg_extrema import ArgReduction
 from dlc.ir import AffineDimExpr, AffineExpr, SSAValue
-from dlc.passes.dl.rewriting import reshape_groups, splat
+from dlc.passes.dl.rewriting import splat
 from dlc.shapes.dims import Size
+from dlc.shapes.reshapes import reshape_groups
 
 # The factor of each axis of a value; None for an axis that must be replicated.
 Axes: TypeAlias = "tuple[int | None, ...]"

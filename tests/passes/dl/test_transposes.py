@@ -12,7 +12,6 @@ from dlc.ir import SSAValue
 from dlc.passes.dl.movement.channels_last import ChannelsLastPass
 from dlc.passes.dl.movement.fold_transposes_into_contractions import FoldTransposesIntoContractionsPass
 from dlc.passes.dl.movement.sink_reshapes import SinkReshapesPass
-from dlc.passes.dl.rewriting import reshape_groups
 from dlc.passes.dl.simplification.cse import CsePass
 from dlc.passes.dl.simplification.decompose_composites import DecomposeCompositesPass
 from dlc.passes.dl.simplification.simplify import SimplifyPass
@@ -239,9 +238,3 @@ def test_reshape_that_removes_unit_axes_sinks_below_a_pad(before: tuple[int, ...
 
     p = program(body, *randoms(before)).apply(SinkReshapesPass())
     assert p.ops[-2:] == (["pad", "reshape"] if moves else ["relu", "pad"])
-
-
-def test_reshape_groups() -> None:
-    assert reshape_groups((2, 3, 4), (6, 4)) == [([0, 1], [0]), ([2], [1])]
-    assert reshape_groups((1, 6), (2, 3, 1)) == [([0], []), ([1], [0, 1]), ([], [2])]
-    assert reshape_groups((0, 3), (3, 0)) == [([0, 1], [0, 1])]

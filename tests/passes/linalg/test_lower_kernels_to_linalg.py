@@ -8,8 +8,6 @@ import pytest
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, is_storage_only
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
-from dlc.passes.linalg.source_reads import reshape_groups
-from dlc.shapes.dims import Dim, UndecidableError
 from dlc.testing.programs import module_of, op_of
 from dlc.testing.sample import Sample, assert_close
 from tests.mlir import accepted_by_mlir, needs_mlir
@@ -39,14 +37,6 @@ NOT_IN_KERNELS: dict[type[DlOp], str] = {
 }
 
 IN_KERNELS = [s for s in SAMPLES if s.op not in NOT_IN_KERNELS and all(o.size for o in s.operands)]
-
-
-def test_axes_of_a_reshape_that_only_guards_show_to_be_equal_are_undecidable() -> None:
-    n = Dim.symbol("n")
-    assert reshape_groups((n, 3, 1), (3 * n,)) == [(range(3), range(1))]
-    for target in ((n, 1), (n, 3, 1)):
-        with pytest.raises(UndecidableError, match="cannot match the axes of a reshape"):
-            reshape_groups((n, 3, Dim.symbol("m")), target)
 
 
 def module(sample: Sample):

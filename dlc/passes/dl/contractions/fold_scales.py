@@ -19,12 +19,12 @@ from dlc.passes.dl.rewriting import (
     defining_op,
     fused_location,
     program_blocks,
-    reshape_groups,
     reshaped,
     rewrite_forward,
     transposed,
 )
 from dlc.shapes.dims import Size, is_static
+from dlc.shapes.reshapes import reshape_groups
 
 
 @dataclass(frozen=True)

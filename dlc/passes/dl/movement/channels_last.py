@@ -24,12 +24,12 @@ from dlc.passes.dl.rewriting import (
     inverse,
     permutes_only_unit_axes,
     program_blocks,
-    reshape_groups,
     reshaped,
     rewrite_forward,
     transposed,
 )
 from dlc.shapes.dims import Size
+from dlc.shapes.reshapes import reshape_groups
 
 Values: TypeAlias = "Sequence[SSAValue] | None"
 
