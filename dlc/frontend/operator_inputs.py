@@ -10,7 +10,8 @@ from dlc.errors import ModelError
 from dlc.frontend.emitter import Emitter, ImportedValue
 from dlc.frontend.problems import NodeProblem
 from dlc.frontend.shape_tensors import ComputedElement, may_be_shape_tensor, shape_tensor_elements
-from dlc.shapes.dims import Dim, Size, inferred_reshape, is_nonnegative, product
+from dlc.shapes.dims import Dim, Size, is_nonnegative, product
+from dlc.shapes.reshapes import inferred_reshape
 
 
 class OperatorInputs:

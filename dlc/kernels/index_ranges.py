@@ -13,7 +13,8 @@ from math import inf
 from typing import TypeAlias, cast
 
 from dlc.ir import SSAValue
-from dlc.shapes.dims import UndecidableError, asymptotic_key, is_nonnegative, is_same, termwise_minimum
+from dlc.shapes.dims import UndecidableError, is_nonnegative, is_same
+from dlc.shapes.polynomials import asymptotic_key, termwise_minimum
 from dlc.shapes.traced_dims import TracedDim, TracedSize, untraced
 
 # An end of an interval: an integer, a size, or ±infinity.

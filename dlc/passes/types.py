@@ -29,8 +29,8 @@ from dlc.ir import (
     index,
     memref,
 )
-from dlc.shapes import dims
 from dlc.shapes.dims import Size, row_major
+from dlc.shapes.polynomials import quotient
 
 MemRef: TypeAlias = MemRefType[Attribute]
 # The memory space of arguments and of private buffers.
@@ -82,7 +82,7 @@ def reshaped_strides(shape: Sequence[Size], strides: Sequence[Size], new: Sequen
         if size != 1 and runs and runs[-1][0] == 1:
             runs.pop()
         run_size, stride = runs[-1] if runs else (1, 1)
-        remaining_size = dims.quotient(run_size, size)
+        remaining_size = quotient(run_size, size)
         if remaining_size is None:
             return None
         result.append(stride)

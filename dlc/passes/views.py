@@ -15,7 +15,8 @@ from dlc.dialects.dl.programs.control import LoopLikeOp, ScanOp, WhileOp
 from dlc.dialects.dl.programs.identities import AddDependencyOp
 from dlc.dialects.dl.programs.program import SEGMENT, DispatchOp, output_aliases
 from dlc.ir import Operation, OpResult, SSAValue, func
-from dlc.shapes.dims import is_multiple, is_static, product, row_major
+from dlc.shapes.dims import is_static, product, row_major
+from dlc.shapes.polynomials import is_multiple
 
 # Ops whose result is exactly their operand's buffer.
 ALIASING_OPS = (ReshapeOp, ViewAsI32Op, AddDependencyOp)

@@ -357,11 +357,6 @@ def _assume(size: Size, relation: Relation) -> None:
         recorder.assume(size, relation)
 
 
-def degree(size: Size) -> int:
-    """Return the largest number of factors of a term."""
-    return max(map(len, _terms(size)), default=0)
-
-
 def is_symbol(size: Size) -> bool:
     """Return whether a size is a single symbol, named `str(size)`."""
     return isinstance(size, Dim) and is_same(size, Dim.symbol(str(size)))
@@ -391,29 +386,6 @@ def row_major(shape: Sequence[Size]) -> tuple[Size, ...]:
     return tuple(reversed(strides))
 
 
-def is_multiple(size: Size, divisor: int) -> bool:
-    """Return whether a size is a multiple of an integer for all values of its symbols."""
-    return all(c % divisor == 0 for c in _terms(size).values())
-
-
-def inferred_reshape(shape: Sequence[Size], target: Sequence[Size]) -> tuple[Size, Size]:
-    """Return the dividend and divisor of the size -1 in the target shape of a reshape.
-
-    A size that both shapes have at the same axis cancels, also if it is 0.
-    """
-    differs = [k >= min(len(shape), len(target)) or shape[k] != target[k] for k in range(max(len(shape), len(target)))]
-    dividend = product(size for k, size in enumerate(shape) if differs[k])
-    return dividend, product(size for k, size in enumerate(target) if differs[k] and size != -1)
-
-
-def quotient(size: Size, divisor: Size) -> Size | None:
-    """Return the polynomial q with q · divisor = size; None if there is none."""
-    if divisor == 0:
-        return None
-    result = size // divisor
-    return result if result * divisor == size else None
-
-
 def is_nonnegative(size: Size) -> bool:
     """Return whether a size is provably nonnegative for all values of its symbols."""
     terms = _terms(size)
@@ -434,15 +406,6 @@ def is_nonnegative(size: Size) -> bool:
         if power is not None:
             return is_nonnegative(size + Dim({power: factor, monomial: -factor}))
     return all(factor >= 0 for factor in terms.values())
-
-
-def termwise_minimum(a: Size, b: Size) -> Size:
-    """Return a polynomial that is at most `a` and at most `b`; raise UndecidableError if a factor of a term may be negative."""
-    terms, other_terms = _terms(a), _terms(b)
-    monomials = {**terms, **other_terms}
-    if not all(_is_atom_nonnegative(atom) for monomial in monomials for atom in monomial):
-        raise UndecidableError(f"is {a} < {b}?")
-    return Dim({m: min(terms.get(m, 0), other_terms.get(m, 0)) for m in monomials}).simplified()
 
 
 def _divisor(atom: tuple[Dim, Dim]) -> int | None:
@@ -472,8 +435,3 @@ def _is_rest_nonnegative(size: Size, monomial: Monomial) -> bool:
 
 def _is_atom_nonnegative(atom: Atom) -> bool:
     return isinstance(atom, str) or all(map(is_nonnegative, atom))
-
-
-def asymptotic_key(size: Size) -> tuple[tuple[int, int], ...]:
-    """Return a key that orders sizes as for large values of all symbols."""
-    return tuple(sorted(((len(m), c) for m, c in _terms(size).items()), reverse=True))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from dlc.shapes.dims import Size, UndecidableError, product, quotient
+from dlc.shapes.dims import Size, UndecidableError, product
+from dlc.shapes.polynomials import quotient
 
 # Adjacent axes of the operand, and those of the result that hold the same elements.
 AxisGroup: TypeAlias = tuple[range, range]
@@ -52,6 +53,16 @@ def _divides(a: Size, b: Size) -> bool | None:
     if isinstance(a, int) and isinstance(b, int):
         return a < b
     return True if quotient(b, a) is not None else False if quotient(a, b) is not None else None
+
+
+def inferred_reshape(shape: Sequence[Size], target: Sequence[Size]) -> tuple[Size, Size]:
+    """Return the dividend and divisor of the size -1 in the target shape of a reshape.
+
+    A size that both shapes have at the same axis cancels, also if it is 0.
+    """
+    differs = [k >= min(len(shape), len(target)) or shape[k] != target[k] for k in range(max(len(shape), len(target)))]
+    dividend = product(size for k, size in enumerate(shape) if differs[k])
+    return dividend, product(size for k, size in enumerate(target) if differs[k] and size != -1)
 
 
 def paired_reshape_groups(source: Sequence[Size], result: Sequence[Size]) -> list[AxisGroup]:

@@ -30,6 +30,7 @@ from dlc.ir import (
     result_def,
 )
 from dlc.shapes import dims
+from dlc.shapes.polynomials import degree
 
 _MAX_I64_SIZE = (1 << 63) - 1
 
@@ -98,7 +99,7 @@ class SizeOp(GatherLike):
         if len(size) != 1:
             raise ShapeError(f"dl.size: size {size}, expected one size (C1)")
         # Axes have fewer than 2^31 elements, so that the product of two sizes fits.
-        if dims.degree(size[0]) > 2 and dims.is_known_less(_MAX_I64_SIZE, size[0]):
+        if degree(size[0]) > 2 and dims.is_known_less(_MAX_I64_SIZE, size[0]):
             raise ShapeError(f"dl.size: the size {size[0]} exceeds 64 bits")
         numpy_dtype(self.to)
         if is_bool(self.to):

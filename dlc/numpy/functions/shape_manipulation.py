@@ -37,7 +37,8 @@ from dlc.numpy.apply import (
 )
 from dlc.numpy.componentwise import componentwise
 from dlc.numpy.data_dependent import dynamic_arange
-from dlc.shapes.dims import Dim, UndecidableError, inferred_reshape, is_known_different, is_nonnegative
+from dlc.shapes.dims import Dim, UndecidableError, is_known_different, is_nonnegative
+from dlc.shapes.reshapes import inferred_reshape
 from dlc.shapes.traced_dims import TracedDim, TracedSize, traced_sizes, untraced
 
 __all__ = [

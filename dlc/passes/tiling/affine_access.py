@@ -22,7 +22,8 @@ from dlc.ir import (
     SSAValue,
 )
 from dlc.passes.types import viewed_buffer
-from dlc.shapes.dims import Size, asymptotic_key
+from dlc.shapes.dims import Size
+from dlc.shapes.polynomials import asymptotic_key
 
 
 class AffineTerm(NamedTuple):

@@ -35,7 +35,8 @@ from dlc.passes.tiling.matrix_units.matrix_unit_tiles import MatrixUnitTiles
 from dlc.passes.tiling.plan_kinds import DevicePlan, Plan, ThreadPlan
 from dlc.passes.tiling.tasks.task_tiles import TaskTileBody, TaskTiles
 from dlc.passes.tiling.tile_body import TileBody
-from dlc.shapes.dims import UndecidableError, is_multiple
+from dlc.shapes.dims import UndecidableError
+from dlc.shapes.polynomials import is_multiple
 
 
 def apply_tiles(nest: LoopNest, plan: Plan, constants: ConstantPool, sizes: Mapping[str, int] | None = None) -> scf.ParallelOp:

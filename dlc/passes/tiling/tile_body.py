@@ -28,7 +28,8 @@ from dlc.passes.tiling.scatter_tiles import scatter_of
 from dlc.passes.tiling.scatter_tiles import split as split_scatter
 from dlc.passes.tiling.structured_ops import ONE_STEP
 from dlc.passes.types import memref_of
-from dlc.shapes.dims import Size, is_multiple
+from dlc.shapes.dims import Size
+from dlc.shapes.polynomials import is_multiple
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dlc.shapes.dims import Size, is_multiple
+from dlc.shapes.dims import Size
+from dlc.shapes.polynomials import is_multiple
 
 
 @dataclass(frozen=True)

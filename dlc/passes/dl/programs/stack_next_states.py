@@ -14,7 +14,8 @@ from dlc.dialects.dl.programs.program import YieldOp
 from dlc.ir import Context, ModuleOp, Operation, SSAValue
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.rewriting import program_blocks
-from dlc.shapes.dims import is_multiple, is_static, product
+from dlc.shapes.dims import is_static, product
+from dlc.shapes.polynomials import is_multiple
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from dlc.frontend.interpolation import sum_of_gathers
 from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.operators.images.resize_positions import POSITIONS, ROUNDINGS, AxisGeometry, cubic_far, cubic_near
 from dlc.ir import f32, i64
-from dlc.shapes.dims import Size, is_static, quotient
+from dlc.shapes.dims import Size, is_static
+from dlc.shapes.polynomials import quotient
 
 # The largest numerator of a scale n / 2^k, for which size · n is exact in f32.
 _MAX_SCALE_NUMERATOR = 256
