@@ -12,7 +12,8 @@ from dlc.frontend.trace import user_line_text
 from dlc.ir import Block, DenseArrayBase, IntegerAttr, Operation, i64, scf
 from dlc.kernels.functions import index, require_value
 from dlc.kernels.index_ranges import Interval, LinearForm, is_less
-from dlc.kernels.kernel_trace import GridLanes, KernelTrace, LoopVariable, Scope, current_kernel_trace
+from dlc.kernels.kernel_trace import KernelTrace, LoopVariable, Scope, current_kernel_trace
+from dlc.kernels.lanes import LoopLanes
 from dlc.kernels.shapes import is_python_integer, is_size
 from dlc.kernels.values import Value, require_uniform
 from dlc.passes.kernel_builder import KernelBuilder
@@ -20,10 +21,8 @@ from dlc.passes.kernel_values import KernelValue
 from dlc.shapes.dims import Size
 from dlc.shapes.traced_dims import TracedSize
 
-# The maximum of each hint of a grid.
-_MAX_POINTS = {"parallel": 1 << 31, "vectorize": 64}
-# The maximum for `unroll`: more iterations only enlarge the code.
-_MAX_UNROLLED_ITERATIONS = 64
+# The maximum of each hint. More unrolled iterations only enlarge the code.
+_MAX_HINTS = {"parallel": 1 << 31, "vectorize": 64, "unroll": 64}
 LoopBound: TypeAlias = "TracedSize | Value"
 
 
@@ -131,10 +130,7 @@ def grid(
     for size in sizes:
         if not is_size(size) or size < 0:
             raise trace.error(f"k.grid: size {size!r:.60}; expected an integer that is known while tracing", ShapeError)
-    for name, hint in (("parallel", parallel), ("vectorize", vectorize)):
-        if hint is not None and not (is_python_integer(hint) and 1 <= hint <= _MAX_POINTS[name]):
-            expected = f"expected a Python integer of 1 to {_MAX_POINTS[name]}"
-            raise trace.error(f"k.grid: {name}={hint!r:.60}; {expected}", DTypeError)
+    _require_hints(trace, "k.grid", parallel=parallel, vectorize=vectorize)
     if tile is not None and (len(tile) != len(sizes) or not all(is_python_integer(n) and n >= 1 for n in tile)):
         raise trace.error(f"k.grid: tile={tile!r:.60}; expected {len(sizes)} positive Python integers", DTypeError)
     if tile is not None and parallel is not None:
@@ -143,6 +139,14 @@ def grid(
         return _vectorized_grid(trace, sizes, parallel, tile, vectorize)
     points = _grid_points(trace, sizes, parallel, tile)
     return points if len(sizes) > 1 else (point for (point,) in points)
+
+
+def _require_hints(trace: KernelTrace, function: str, **hints: int | None) -> None:
+    """Raise DTypeError unless the hints are in their ranges."""
+    for name, hint in hints.items():
+        if hint is not None and not (is_python_integer(hint) and 1 <= hint <= _MAX_HINTS[name]):
+            expected = f"expected a Python integer of 1 to {_MAX_HINTS[name]}"
+            raise trace.error(f"{function}: {name}={hint!r:.60}; {expected}", DTypeError)
 
 
 def _vectorized_grid(
@@ -155,17 +159,22 @@ def _vectorized_grid(
         tile = (*tile[:-1], tile[-1] // vectorize)
     for first, num_strips, width in _split_into_strips(sizes[-1], vectorize):
         for *outer, strip in _grid_points(trace, (*sizes[:-1], num_strips), parallel, tile):
-            trace.lanes = GridLanes(strip.kernel_value.ssa, width) if width > 1 else None
+            trace.lanes = LoopLanes(strip.kernel_value.ssa, width, "k.grid") if width > 1 else None
             last = strip * width + first
             yield (*outer, last) if outer else last
             trace.lanes = None
 
 
-def range(start: LoopBound, stop: LoopBound | None = None, step: LoopBound = 1, *, unroll: int = 1) -> Iterator[Value]:
+def range(
+    start: LoopBound, stop: LoopBound | None = None, step: LoopBound = 1, *, unroll: int = 1, vectorize: int = 1
+) -> Iterator[Value]:
     """Iterate in sequence over start, start + step, … below stop: `for j in k.range(n):`.
 
     Bounds are sizes, indices, or integer values; the step is a positive integer, or an index that is provably positive.
     With `unroll`, an iteration of the generated loop runs the body for that many indices, and another loop for the remainder.
+    `vectorize` iterations, and then the remaining ones, run in the lanes of vectors, under the rules of a vectorized grid. They
+    must be independent: raises DlcError if one may access an element that another one stores, or assigns a variable of an
+    enclosing loop.
     """
     trace = current_kernel_trace("range")
     trace.require_grid("k.range")
@@ -176,10 +185,35 @@ def range(start: LoopBound, stop: LoopBound | None = None, step: LoopBound = 1, 
     stride = index(step)
     if stride.range.low < 1:
         raise trace.error(f"k.range: step {stride.range}; expected an index that is provably positive", DTypeError)
-    if not is_python_integer(unroll) or not 1 <= unroll <= _MAX_UNROLLED_ITERATIONS:
-        expected = f"expected a Python integer of 1 to {_MAX_UNROLLED_ITERATIONS}"
-        raise trace.error(f"k.range: unroll={unroll!r:.60}; {expected}", DTypeError)
+    _require_hints(trace, "k.range", unroll=unroll, vectorize=vectorize)
+    if vectorize > 1:
+        bounds = (0, start) if stop is None else (start, stop)
+        return _vectorized_range(trace, bounds, step, unroll, vectorize)
     return _loop(trace, low, high, stride, unroll)
+
+
+def _vectorized_range(
+    trace: KernelTrace, bounds: tuple[LoopBound, LoopBound], step: LoopBound, unroll: int, vectorize: int
+) -> Iterator[Value]:
+    """Iterate over independent indices, in vectors of consecutive ones."""
+    start, stop = bounds
+    if trace.lanes is not None:
+        raise trace.error(f"k.range: vectorize={vectorize} in {trace.lanes}; vectorize one of them")
+    is_static = is_python_integer(start) and is_python_integer(stop)
+    has_size = is_size(stop) and is_python_integer(start) and (is_static or start == 0)
+    if not has_size or not is_python_integer(step) or step != 1:
+        expected = "expected integers or one size of an array as bounds, and a step of 1"
+        raise trace.error(f"k.range: vectorize={vectorize} with bounds {start}, {stop} and step {step}; {expected}")
+    first_index = cast(int, start)
+    count = max(cast(int, stop) - first_index, 0) if is_static else cast(TracedSize, stop)
+    for first, num_strips, width in _split_into_strips(count, vectorize):
+        for strip in _loop(trace, index(0), index(num_strips), index(1), unroll):
+            trace.lanes = lanes = LoopLanes(strip.kernel_value.ssa, width, "k.range") if width > 1 else None
+            yield strip * width + (first + first_index)
+            trace.lanes = None
+            if lanes is not None and (name := lanes.dependent_array()) is not None:
+                problem = f"an iteration may access an element of {name} that another one stores"
+                raise trace.error(f"{lanes} cannot be vectorized: {problem}; each must access its own elements of {name}")
 
 
 def strips(stop: TracedSize, width: int) -> Generator[tuple[Value, int]]:
@@ -221,7 +255,7 @@ def when(condition: Value) -> Generator[None]:
     trace = current_kernel_trace("when")
     require_value(trace, "when", condition, "use a Python if")
     if not condition.is_bool or condition.shape:
-        hint = "" if trace.lanes is None else f"; it differs in the lanes of vectorize={trace.lanes.width}: use k.select"
+        hint = "" if trace.lanes is None else f"; it differs in the lanes of {trace.lanes}: use k.select"
         raise trace.error(f"k.when: {condition!r}; expected one boolean, such as x > 0{hint}", DTypeError)
     trace.require_grid("k.when")
     scope = Scope("when", user_line_text(), facts=condition.facts, runs_once_or_more=False, index_set=condition.index_set)

@@ -14,6 +14,7 @@ from dlc.frontend.trace import with_user_line
 from dlc.ir import ArrayAttr, Attribute, BlockArgument, DictionaryAttr, FunctionType, SSAValue, func, i64, index
 from dlc.kernels.index_ranges import INT64_RANGE, Bound, Fact, Interval, LinearForm
 from dlc.kernels.index_sets import RANGES, IndexSet
+from dlc.kernels.lanes import LoopLanes
 from dlc.kernels.run_time_checks import PointChecks
 from dlc.passes.kernel_builder import Buffer, KernelBuilder
 from dlc.passes.kernel_values import KernelValue
@@ -60,18 +61,6 @@ class Scope:
     conditions: Sequence[TracedSize] = ()
 
 
-@dataclass(frozen=True)
-class GridLanes:
-    """The lanes of a vectorized grid: lane l of a point has the index `width · strip + l`, plus a constant."""
-
-    strip: SSAValue
-    width: int
-
-    def stride(self, form: LinearForm) -> int:
-        """Return the difference of an index in consecutive lanes."""
-        return form.coefficients.get(self.strip, 0) // self.width
-
-
 @dataclass
 class KernelTrace:
     """The trace of a kernel. `builder` inserts into the innermost scope.
@@ -84,7 +73,7 @@ class KernelTrace:
     builder: KernelBuilder
     checked: bool = False
     is_trusted: bool = False
-    lanes: GridLanes | None = None
+    lanes: LoopLanes | None = None
     scopes: list[Scope] = field(default_factory=lambda: [Scope("kernel")])
     checks: list[PointChecks] = field(default_factory=list[PointChecks])
     _shapes: list[Sequence[Size]] = field(default_factory=list[Sequence[Size]])
@@ -194,9 +183,9 @@ class KernelTrace:
         return with_user_line(kind(f"kernel {self.name}: {problem}"))
 
     def require_elements(self, action: str) -> None:
-        """Raise DlcError in a vectorized grid, whose values are one element per lane."""
+        """Raise DlcError in a vectorized loop, whose values are one element per lane."""
         if self.lanes is not None:
-            raise self.error(f"{action} in k.grid(…, vectorize={self.lanes.width}), in which values are single elements")
+            raise self.error(f"{action} in {self.lanes}, in which values are single elements")
 
     # Ranges of indices
 

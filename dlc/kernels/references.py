@@ -17,7 +17,8 @@ from dlc.ir import Attribute
 from dlc.kernels.coverage import Coverage
 from dlc.kernels.functions import index
 from dlc.kernels.index_ranges import Interval, LinearForm
-from dlc.kernels.kernel_trace import GridLanes, KernelTrace, Scope, current_kernel_trace
+from dlc.kernels.kernel_trace import KernelTrace, Scope, current_kernel_trace
+from dlc.kernels.lanes import LaneAccess, LoopLanes
 from dlc.kernels.races import GridAccess, GridAccesses
 from dlc.kernels.shapes import is_python_integer, require_shape
 from dlc.kernels.values import Value, ValueLike, constant, element_type_of_dtype
@@ -97,18 +98,18 @@ class ArrayReference(WithoutOperators):
         if len(positions) < len(self.whole_shape):
             return replace(self, outer_indices=tuple(positions))
         if axes := self._lane_axes(positions):
-            return self._load(positions, (cast(GridLanes, self.trace.lanes).width,), axes, None)
+            return self._load(positions, (cast(LoopLanes, self.trace.lanes).width,), axes, None)
         widths = (1,) * len(positions)
         indices_in_bounds = self._checked(positions, widths)
         self._require_readable()
-        self._require_independent_points(positions, widths, is_store=False)
+        self._record_access(positions, widths, is_store=False)
         return self._value(self.memory[tuple(indices_in_bounds)])
 
     def __setitem__(self, indices: Any, value: ValueLike) -> None:
         positions = self._positions(indices)
         element = self._stored(value)
         if axes := self._lane_axes(positions):
-            width = cast(GridLanes, self.trace.lanes).width
+            width = cast(LoopLanes, self.trace.lanes).width
             vector = element if element.shape else element.derived(element.kernel_value.splat((width,)))
             self._store(positions, vector, axes, masked=False)
             return
@@ -117,7 +118,7 @@ class ArrayReference(WithoutOperators):
         if element.shape:
             raise self._error(f"a vector of shape {element.shape} is stored to one element; use {self.name}.store", ShapeError)
         self.memory[tuple(indices_in_bounds)] = element.kernel_value
-        self._require_independent_points(positions, widths, is_store=True)
+        self._record_access(positions, widths, is_store=True)
         self._record_store(positions, widths)
 
     def load(
@@ -132,6 +133,7 @@ class ArrayReference(WithoutOperators):
         `axis` is the axis of a vector, or those of a tile; by default the last ones. With `fill`, elements outside of the
         array are `fill`; without, all must be provably in bounds.
         """
+        self.trace.require_elements(f"{self.name}.load")
         shape = require_shape(self.trace, "load", width)
         return self._load(self._positions(indices), shape, self._axes(axis, len(shape)), fill)
 
@@ -139,7 +141,7 @@ class ArrayReference(WithoutOperators):
         start, block_shape, block_axes, masked_dims = self._block(positions, shape, axes, is_masked=fill is not None)
         self._require_readable()
         if not masked_dims:
-            self._require_independent_points(positions, self._widths(axes, shape), is_store=False)
+            self._record_access(positions, self._widths(axes, shape), is_store=False)
         padding = None if fill is None else constant(self.trace, fill, self.element).kernel_value
         result = self._value(self.memory.block(start, block_shape, block_axes, padding, masked_dims))
         for _ in range(len(block_shape) - len(shape)):
@@ -178,7 +180,7 @@ class ArrayReference(WithoutOperators):
         self.memory.set_block(start, block_axes, stored, masked_dims)
         widths = self._widths(axes, vector.shape)
         if not masked_dims:
-            self._require_independent_points(positions, widths, is_store=True)
+            self._record_access(positions, widths, is_store=True)
         self._record_store(positions, widths)
 
     def __repr__(self) -> str:
@@ -200,12 +202,11 @@ class ArrayReference(WithoutOperators):
         return self.trace.error(problem, kind)
 
     def _lane_axes(self, positions: Sequence[Value]) -> tuple[int, ...]:
-        """Return the axis whose index depends on the lane of a vectorized grid; () if there is none."""
+        """Return the axis whose index depends on the lane of a vectorized loop; () if there is none."""
         strides = [(k, p.lane_stride) for k, p in enumerate(positions) if p.lane_stride]
         if len(strides) > 1 or any(stride != 1 for _, stride in strides):
-            width = cast(GridLanes, self.trace.lanes).width
             hint = "the vectorized index must be that of one axis, plus a value"
-            raise self._error(f"this access to {self.name} cannot be vectorized by vectorize={width}; {hint}", DlcError)
+            raise self._error(f"this access to {self.name} cannot be vectorized by {self.trace.lanes}; {hint}", DlcError)
         return tuple(k for k, _ in strides)
 
     def _axes(self, axis: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
@@ -308,11 +309,17 @@ class ArrayReference(WithoutOperators):
             raise self._error(f"{problem}; convert it with .astype({self.name}.dtype)", DTypeError)
         return value
 
-    def _require_independent_points(self, positions: Sequence[Value], widths: Sequence[int], *, is_store: bool) -> None:
-        """Raise DlcError for an access to an element of a result that provably races with another point of the grid."""
+    def _record_access(self, positions: Sequence[Value], widths: Sequence[int], *, is_store: bool) -> None:
+        """Raise DlcError for an access to an element of a result that provably races with another point of the grid.
+
+        The accesses in a vectorized loop are recorded for the test at its end.
+        """
+        indices = [p.form or LinearForm() for p in positions]
+        if self.trace.lanes is not None:
+            self.trace.lanes.accesses[self.memory.memref].append(LaneAccess(self.name, indices, is_store))
         if self.kind != "result":
             return
-        access = GridAccess([p.form or LinearForm() for p in positions], widths, self._inner_scopes(), is_store)
+        access = GridAccess(indices, widths, self._inner_scopes(), is_store)
         if rival := self.grid_accesses.add(access):
             conflict = "two points write" if rival.is_store and is_store else "one point reads, and another one writes,"
             hint = "the points of a grid run in parallel; iterate over dependent ones by k.range"

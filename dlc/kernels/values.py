@@ -22,7 +22,8 @@ from dlc.ir import Attribute, DenseIntOrFPElementsAttr, arith, bf16, f16, i64, m
 from dlc.kernels.conversions import convert, floor_divide
 from dlc.kernels.index_ranges import Fact, Interval, LinearForm, is_less
 from dlc.kernels.index_sets import IndexSet
-from dlc.kernels.kernel_trace import GridLanes, KernelTrace, Scope
+from dlc.kernels.kernel_trace import KernelTrace, Scope
+from dlc.kernels.lanes import LoopLanes
 from dlc.kernels.shapes import require_shape
 from dlc.passes.kernel_values import KernelValue, math_op, maximum, minimum, shape_of_vector
 from dlc.passes.types import i64_array, vector_type
@@ -329,13 +330,13 @@ class Value:
 
     @property
     def lane_stride(self) -> int:
-        """The difference of an index in consecutive lanes of a vectorized grid; 0 for other values."""
+        """The difference of an index in consecutive lanes of a vectorized loop; 0 for other values."""
         return 0 if self.trace.lanes is None or self.form is None else self.trace.lanes.stride(self.form)
 
     def _lane_values(self) -> Value:
         """Return the index in each lane, as int64."""
         first = Value(self.trace, self.kernel_value.as_integer(i64), _int64(), self.trace.scope)
-        offsets = counted(self.trace, cast(GridLanes, self.trace.lanes).width)
+        offsets = counted(self.trace, cast(LoopLanes, self.trace.lanes).width)
         return matched(first, offsets * self.lane_stride)[0] + offsets * self.lane_stride
 
     def converted(self, other: ValueLike) -> Value:
@@ -563,12 +564,11 @@ def constant(trace: KernelTrace, number: object, element: Attribute | None, shap
 
 
 def require_uniform(action: str, *values: Value) -> None:
-    """Raise DlcError for an index that depends on the lane of a vectorized grid."""
+    """Raise DlcError for an index that depends on the lane of a vectorized loop."""
     for value in values:
         if value.lane_stride:
-            width = cast(GridLanes, value.trace.lanes).width
             hint = "such an index can be added to, compared, and be an index of an array"
-            raise value.error(f"{action} with an index of k.grid(…, vectorize={width}) cannot be vectorized; {hint}")
+            raise value.error(f"{action} with an index of {value.trace.lanes} cannot be vectorized; {hint}")
 
 
 def counted(trace: KernelTrace, count: int, rank_after: int = 0) -> Value:

@@ -24,6 +24,7 @@ class Variable(WithoutOperators):
         self.trace = trace
         self._size = size
         self._scope = trace.scope
+        self._lanes = trace.lanes
         self._element = initial.element
         if trace.lanes is not None and not initial.shape and not initial.is_index:
             initial = initial.derived(initial.kernel_value.splat((trace.lanes.width,)))
@@ -44,12 +45,19 @@ class Variable(WithoutOperators):
     def value(self) -> Value:
         """Its value at this point."""
         self.trace.require_open(self._scope, "a variable")
+        if self._shape and self.trace.lanes is not self._lanes:
+            raise self.trace.error(
+                f"a vector of an enclosing loop is read in {self.trace.lanes}; values are single elements there"
+            )
         value = Value(self.trace, self._cell.value, self._element, self.trace.scope)
         return value if self._size is None else value.index_of(value.kernel_value, Interval(0, self._size - 1))
 
     @value.setter
     def value(self, value: ValueLike) -> None:
         self.trace.require_open(self._scope, "a variable")
+        if self.trace.lanes is not self._lanes:
+            hint = "its iterations run in lanes; accumulate vectors of k.strips, or do not vectorize"
+            raise self.trace.error(f"a variable of an enclosing loop is assigned in {self.trace.lanes}; {hint}")
         if self._size is not None:
             self._cell.value = require_below(self.trace, value, self._size).kernel_value
             return

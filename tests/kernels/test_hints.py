@@ -1,4 +1,4 @@
-"""Schedule hints of grids: results do not depend on them, and errors name what cannot be met."""
+"""Schedule hints of loops: results do not depend on them, and errors name what cannot be met."""
 
 from __future__ import annotations
 
@@ -93,11 +93,15 @@ def _strided(x: Any, y: Any, i: Any, j: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "hints", "message"),
     [
-        (_branch, {"vectorize": 8}, r"k.when: Value\(bool\[8\]\); .*it differs in the lanes of vectorize=8: use k.select"),
+        (
+            _branch,
+            {"vectorize": 8},
+            r"k.when: Value\(bool\[8\]\); .*it differs in the lanes of k.grid\(…, vectorize=8\): use k.select",
+        ),
         (_bound, {"vectorize": 8}, r"k.range with an index of k.grid\(…, vectorize=8\) cannot be vectorized"),
         (_total, {"vectorize": 8}, r".sum\(\) in k.grid\(…, vectorize=8\), in which values are single elements"),
         (_strided, {"vectorize": 8}, "k.minimum with an index of .* cannot be vectorized"),
-        (lambda x, y, i, j: x[0, 18 - j], {"vectorize": 8}, "this access to x cannot be vectorized by vectorize=8"),
+        (lambda x, y, i, j: x[0, 18 - j], {"vectorize": 8}, "this access to x cannot be vectorized by k.grid"),
         (lambda x, y, i, j: k.buffer(3, x.dtype), {"vectorize": 8}, r"k.buffer in k.grid\(…, vectorize=8\)"),
         (_total, {"vectorize": 0}, "vectorize=0; expected a Python integer of 1 to 64"),
         (_total, {"tile": (2,)}, r"tile=\(2,\); expected 2 positive Python integers"),
@@ -110,6 +114,123 @@ def test_errors(body: Callable[..., None], hints: dict[str, Any], message: str) 
     def kernel(x: Any, y: Any) -> None:
         for i, j in k.grid(*x.shape, **hints):
             body(x, y, i, j)
+
+    with pytest.raises(dlc.DlcError, match=message):
+        kernel(X)
+
+
+@dlc.kernel(results=lambda x, *, vectorize, first: k.Result(x.shape, x.dtype, fill=0))
+def scaled_differences(x: Any, y: Any, *, vectorize: int, first: int) -> None:
+    """Differences of neighbors from column `first` on, through a buffer of the row, times the row's first element."""
+    n, m = x.shape
+    for i in k.grid(n):
+        row = k.buffer(m, x.dtype)
+        for j in k.range(m, vectorize=vectorize, unroll=2):
+            row[j] = x[i, j] * x[i, 0]
+        for j in k.range(first, m, vectorize=vectorize):
+            shifted = k.variable(row[j] + j.astype(x.dtype))
+            for _ in k.range(i):
+                shifted.value = shifted.value + x[i, j]
+            y[i, j] = k.select(j > 2, shifted.value, x[i, j])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("first", [0, 3])
+def test_vectorized_range(target: str, first: int) -> None:
+    run = dlc.jit(target=target)(
+        lambda x: tuple(scaled_differences(x, vectorize=width, first=first) for width in (1, 4, 8, 32))
+    )
+    plain, *vectorized = map(np.asarray, run(X))
+    columns, rows = np.arange(X.shape[1]), np.arange(X.shape[0])[:, None]
+    values = np.where(columns > 2, X * X[:, :1] + columns + rows * X, X)
+    np.testing.assert_allclose(plain, np.where(columns < first, 0, values), rtol=1e-5, atol=1e-5)
+    for result in vectorized:
+        np.testing.assert_array_equal(result, plain)
+
+
+def test_vectorized_range_of_symbolic_size() -> None:
+    function = dlc.jit(dynamic={"x": {0: "n", 1: "m"}})(lambda x: scaled_differences(x, vectorize=8, first=0))
+    for x in (X, X[:3, :4]):
+        np.testing.assert_array_equal(np.asarray(function(x)), np.asarray(scaled_differences(x, vectorize=1, first=0)))
+
+
+def test_derivative_of_vectorized_range() -> None:
+    @dlc.kernel(results=lambda x: k.Result(x.shape, x.dtype))
+    def square(x: Any, y: Any) -> None:
+        for i in k.grid(x.shape[0]):
+            for j in k.range(x.shape[1], vectorize=8):
+                y[i, j] = x[i, j] * x[i, j]
+
+    np.testing.assert_allclose(dlc.grad(lambda x: square(x).sum())(X), 2 * X, rtol=1e-6)
+
+
+def _prefix_sums(x: Any, y: Any, total: Any, row: Any) -> None:
+    for j in k.range(1, 19, vectorize=4):
+        y[0, j] = y[0, j - 1] + x[0, j]
+
+
+def _overwritten(x: Any, y: Any, total: Any, row: Any) -> None:
+    for _ in k.range(19, vectorize=4):
+        y[0, 0] = x[0, 3]
+
+
+def _overlapping(x: Any, y: Any, total: Any, row: Any) -> None:
+    for j in k.range(16, vectorize=4):
+        for offset in k.range(3):
+            row[j + offset] = x[0, j]
+
+
+def _accumulated(x: Any, y: Any, total: Any, row: Any) -> None:
+    for j in k.range(19, vectorize=4):
+        total.value += x[0, j]
+
+
+def _counted(x: Any, y: Any, total: Any, row: Any) -> None:
+    for _ in k.range(19, vectorize=4):
+        total.value += 1
+
+
+def _read_elsewhere(x: Any, y: Any, total: Any, row: Any) -> None:
+    for j in k.range(16, vectorize=4):
+        y[0, j] = row[0]
+        row[j] = x[0, j]
+
+
+def _vector_loaded(x: Any, y: Any, total: Any, row: Any) -> None:
+    for j in k.range(16, vectorize=4):
+        y[0, j] = x.load(0, j, width=4)
+
+
+def _nested(x: Any, y: Any, total: Any, row: Any) -> None:
+    for _ in k.range(16, vectorize=4):
+        for j in k.range(16, vectorize=4):
+            y[0, j] = 0
+
+
+def _strided_range(x: Any, y: Any, total: Any, row: Any) -> None:
+    for j in k.range(0, 18, 2, vectorize=4):
+        y[0, j] = 0
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (_prefix_sums, r"k.range\(…, vectorize=4\) cannot be vectorized: an iteration may access an element of y"),
+        (_overwritten, "an iteration may access an element of y that another one stores"),
+        (_overlapping, "an iteration may access an element of the buffer that another one stores"),
+        (_read_elsewhere, "an iteration may access an element of the buffer that another one stores"),
+        (_accumulated, r"a variable of an enclosing loop is assigned in k.range\(…, vectorize=4\)"),
+        (_counted, "a variable of an enclosing loop is assigned"),
+        (_vector_loaded, r".load in k.range\(…, vectorize=4\), in which values are single elements"),
+        (_nested, r"vectorize=4 in k.range\(…, vectorize=4\); vectorize one of them"),
+        (_strided_range, "with bounds 0, 18 and step 2; expected integers or one size of an array as bounds, and a step of 1"),
+    ],
+)
+def test_dependent_iterations(body: Callable[..., None], message: str) -> None:
+    @dlc.kernel(results=lambda x: k.Result(x.shape, x.dtype, fill=0))
+    def kernel(x: Any, y: Any) -> None:
+        for _ in k.grid(1):
+            body(x, y, k.variable(0, x.dtype), k.buffer(19, x.dtype))
 
     with pytest.raises(dlc.DlcError, match=message):
         kernel(X)
