@@ -77,6 +77,8 @@
 declare i32 @llvm.umin.i32(i32, i32)
 declare i64 @llvm.abs.i64(i64, i1)
 declare i32 @llvm.umax.i32(i32, i32)
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+declare i32 @llvm.vector.reduce.xor.v16i32(<16 x i32>)
 
 ; Returns the size of a pool in bytes; it must be aligned to 128 bytes.
 define i64 @dlc_pool_bytes() {
@@ -823,15 +825,62 @@ end:
 }
 
 ; Returns the CRC-32C (Castagnoli) of memory, continuing from %start, the checksum of the preceding bytes (0 if there are none).
+;
+; The instruction has a latency of three cycles, so that three blocks of 4096 bytes are processed at once; the next ones are
+; prefetched (Zen 5: 30 instead of 10 GB/s). The CRC is linear: the state after a block is that of the previous one, advanced by
+; 4096 zero bytes, plus that of the block alone.
 define i32 @dlc_crc32c(ptr %memory, i64 %bytes, i32 %start) {
 entry:
   %inverted = xor i32 %start, -1
-  %first = zext i32 %inverted to i64
-  br label %check
+  %initial = zext i32 %inverted to i64
+  br label %blocks
+
+blocks:
+  %first = phi i64 [ 0, %entry ], [ %blocks.end, %join ]
+  %before = phi i64 [ %initial, %entry ], [ %joined, %join ]
+  %second = add i64 %first, 4096
+  %third = add i64 %first, 8192
+  %blocks.end = add i64 %first, 12288
+  %enough = icmp ule i64 %blocks.end, %bytes
+  br i1 %enough, label %words, label %check
+
+words:
+  %k = phi i64 [ 0, %blocks ], [ %k.next, %words ]
+  %a = phi i64 [ %before, %blocks ], [ %a.next, %words ]
+  %b = phi i64 [ 0, %blocks ], [ %b.next, %words ]
+  %c = phi i64 [ 0, %blocks ], [ %c.next, %words ]
+  %a.index = add i64 %first, %k
+  %b.index = add i64 %second, %k
+  %c.index = add i64 %third, %k
+  %a.at = getelementptr i8, ptr %memory, i64 %a.index
+  %b.at = getelementptr i8, ptr %memory, i64 %b.index
+  %c.at = getelementptr i8, ptr %memory, i64 %c.index
+  %a.following = getelementptr i8, ptr %a.at, i64 12288
+  %b.following = getelementptr i8, ptr %b.at, i64 12288
+  %c.following = getelementptr i8, ptr %c.at, i64 12288
+  call void @llvm.prefetch.p0(ptr %a.following, i32 0, i32 3, i32 1)
+  call void @llvm.prefetch.p0(ptr %b.following, i32 0, i32 3, i32 1)
+  call void @llvm.prefetch.p0(ptr %c.following, i32 0, i32 3, i32 1)
+  %a.word = load i64, ptr %a.at, align 1
+  %b.word = load i64, ptr %b.at, align 1
+  %c.word = load i64, ptr %c.at, align 1
+  %a.next = call i64 @crc32c.word(i64 %a, i64 %a.word)
+  %b.next = call i64 @crc32c.word(i64 %b, i64 %b.word)
+  %c.next = call i64 @crc32c.word(i64 %c, i64 %c.word)
+  %k.next = add i64 %k, 8
+  %block.done = icmp eq i64 %k.next, 4096
+  br i1 %block.done, label %join, label %words
+
+join:
+  %a.advanced = call i64 @crc32c.advance(i64 %a.next)
+  %a.b = xor i64 %a.advanced, %b.next
+  %a.b.advanced = call i64 @crc32c.advance(i64 %a.b)
+  %joined = xor i64 %a.b.advanced, %c.next
+  br label %blocks
 
 check:
-  %i = phi i64 [ 0, %entry ], [ %word.end, %word ], [ %byte.end, %byte ]
-  %sum = phi i64 [ %first, %entry ], [ %by.word, %word ], [ %by.byte, %byte ]
+  %i = phi i64 [ %first, %blocks ], [ %word.end, %word ], [ %byte.end, %byte ]
+  %sum = phi i64 [ %before, %blocks ], [ %by.word, %word ], [ %by.byte, %byte ]
   %word.end = add i64 %i, 8
   %byte.end = add i64 %i, 1
   %at = getelementptr i8, ptr %memory, i64 %i
@@ -856,4 +905,31 @@ end:
   %last = trunc i64 %sum to i32
   %result = xor i32 %last, -1
   ret i32 %result
+}
+
+; Returns the CRC-32C state after 4096 zero bytes: the sum of the states after them of the bits of %sum.
+define private i64 @crc32c.advance(i64 %sum) {
+  %short = trunc i64 %sum to i32
+  %one = insertelement <16 x i32> poison, i32 %short, i64 0
+  %all = shufflevector <16 x i32> %one, <16 x i32> poison, <16 x i32> zeroinitializer
+  %low.bits = and <16 x i32> %all, <
+    i32 1, i32 2, i32 4, i32 8, i32 16, i32 32, i32 64, i32 128,
+    i32 256, i32 512, i32 1024, i32 2048, i32 4096, i32 8192, i32 16384, i32 32768>
+  %high.bits = and <16 x i32> %all, <
+    i32 65536, i32 131072, i32 262144, i32 524288, i32 1048576, i32 2097152, i32 4194304, i32 8388608,
+    i32 16777216, i32 33554432, i32 67108864, i32 134217728, i32 268435456, i32 536870912, i32 1073741824, i32 -2147483648>
+  %low.set = icmp ne <16 x i32> %low.bits, zeroinitializer
+  %high.set = icmp ne <16 x i32> %high.bits, zeroinitializer
+  %low = select <16 x i1> %low.set, <16 x i32> <
+    i32 -1029327266, i32 -2136532403, i32 77742699, i32 155485398, i32 310970796, i32 621941592, i32 1243883184, i32 -1807200928,
+    i32 763161649, i32 1526323298, i32 -1242320700, i32 1846220665, i32 -602525966, i32 -1111479531, i32 2121015515, i32 -52936266>,
+    <16 x i32> zeroinitializer
+  %high = select <16 x i1> %high.set, <16 x i32> <
+    i32 -61016675, i32 -44720693, i32 -12104345, i32 -77403073, i32 -215372145, i32 -474010641, i32 -1030610641, i32 -2134362961,
+    i32 75243439, i32 150486878, i32 300973756, i32 601947512, i32 1203895024, i32 -1887177248, i32 451648817, i32 903297634>,
+    <16 x i32> zeroinitializer
+  %states = xor <16 x i32> %low, %high
+  %advanced = call i32 @llvm.vector.reduce.xor.v16i32(<16 x i32> %states)
+  %wide = zext i32 %advanced to i64
+  ret i64 %wide
 }
