@@ -63,8 +63,8 @@ def _perturbed_results(program: RandomLoops, inputs: State) -> list[State]:
     return [interpreter.run(program.body, _perturbed(inputs, p)) for interpreter, p in interpreters]
 
 
-def _traced(program: RandomLoops) -> Callable[..., Any]:
-    interpreter = Interpreter(dnp, LaxControl(lax), traced_update)
+def _traced(program: RandomLoops, is_forward: bool = False) -> Callable[..., Any]:
+    interpreter = Interpreter(dnp, LaxControl(lax, is_forward), traced_update)
     return lambda *inputs: interpreter.run(program.body, State(*inputs))
 
 
@@ -108,8 +108,10 @@ def _check_derivatives(program: RandomLoops, seed: int, target: str) -> str | No
 
     reverse = along_directions(inputs)
 
+    forward_function = _traced(program, is_forward=True)
+
     def along(*values: Any) -> Any:
-        return _loss(function(*inputs._replace(**dict(zip(_SMOOTH, values, strict=True)))))
+        return _loss(forward_function(*inputs._replace(**dict(zip(_SMOOTH, values, strict=True)))))
 
     primals = tuple(getattr(inputs, n) for n in _SMOOTH)
     _, forward = dlc.jit(lambda x, v: dlc.jvp(along, x, v), **jitted)(primals, tuple(directions.values()))

@@ -67,15 +67,16 @@ class RandomLoops:
         r = self._random
         kinds = ["scalar", "scalar", "integer", "write", "add", "read", "matrix", "flag", "select", "maximum"]
         kinds += ["duplicate", "exchange", "copy_element", "temporary", "search", "sequences", "near_limit"]
+        kinds += ["permute", "alias", "gather", "random", "custom", "not_a_number", "lanes"]
         if depth < _MAX_DEPTH:
-            kinds += ["for", "while", "scan", "if", "for", "while", "captured", "checkpoint"]
+            kinds += ["for", "while", "scan", "if", "for", "while", "captured", "checkpoint", "function"]
         kind = r.choice(kinds)
         numbers = tuple(r.randint(0, 100) for _ in range(3))
         if kind in ("for", "scan", "while", "captured"):
             # Short loops may be unrolled, and zero steps are allowed.
             steps = r.choice((0, 1, 3, 9, 12)) if depth == 0 else r.choice((0, 2, 9))
             return Statement(kind, (steps, *numbers), (self._statements(depth + 1),))
-        if kind == "checkpoint":
+        if kind in ("checkpoint", "function"):
             return Statement(kind, numbers, (self._statements(depth + 1),))
         if kind == "if":
             return Statement(kind, numbers, (self._statements(depth + 1), self._statements(depth + 1)))
@@ -182,6 +183,55 @@ class Interpreter:
     def _checkpoint(self, statement: Statement, s: State) -> State:
         return self._control.checkpoint(lambda s: self.run(statement.bodies[0], s), s)
 
+    def _permute(self, statement: Statement, s: State) -> State:
+        """Rotate scalars and arrays of the state in a loop."""
+        return self._control.for_loop(
+            statement.numbers[0] % 5, lambda s: s._replace(a=s.b, b=s.m[1, 0], m=s.m.T * 0.5 + s.a * 0.25, x=s.y, y=s.x), s
+        )
+
+    def _alias(self, statement: Statement, s: State) -> State:
+        """Update an array in a loop that begins with the same constant in two places, and carries a captured array."""
+        constant = self._np.full(s.x.shape[0], 0.5, s.x.dtype)
+
+        def body(t: State) -> State:
+            index = self._index(t, statement.numbers[0])
+            changed = self._update(t.x, index, t.y[index] * 0.5 + t.a * 0.25, "set")
+            return t._replace(x=changed, a=self._np.sin(t.a + s.x[index]))
+
+        t = self._control.for_loop(statement.numbers[1] % 4, body, s._replace(x=constant, y=constant))
+        return s._replace(a=t.a, b=self._np.sin(t.x.sum() + t.y[0] + s.b))
+
+    def _gather(self, statement: Statement, s: State) -> State:
+        """Sum elements of `y` at computed positions, in a loop."""
+        n = s.y.shape[0]
+
+        def body(t: State) -> State:
+            position = (t.k.astype(np.int64) * (statement.numbers[0] + 1)) % n
+            return t._replace(a=self._np.sin(t.a + s.y[position]), k=t.k + t.k.dtype.type(1))
+
+        return self._control.for_loop(statement.numbers[1] % 12, body, s)._replace(k=s.k)
+
+    def _random(self, statement: Statement, s: State) -> State:
+        """Add random numbers, whose key is folded with the number of the step."""
+        return s._replace(a=self._np.sin(self._control.sum_random(statement.numbers[0], statement.numbers[1] % 12, s.a)))
+
+    def _custom(self, statement: Statement, s: State) -> State:
+        """Apply a function with its own derivative in a loop."""
+        body = lambda t: t._replace(a=self._control.half_sine(t.a + t.b))  # noqa: E731
+        return self._control.for_loop(statement.numbers[0] % 12, body, s)
+
+    def _not_a_number(self, statement: Statement, s: State) -> State:
+        """Run a loop whose condition compares with NaN or infinity; it runs never, or until a number of steps."""
+        bound = (np.nan, np.inf, -np.inf)[statement.numbers[0] % 3]
+        return self._control.run_below(s.a * s.a + bound, statement.numbers[1] % 9, lambda a: self._np.sin(a + s.b), s)
+
+    def _lanes(self, statement: Statement, s: State) -> State:
+        """Map a gradient of a loop over the rows of the matrix, whose elements are mapped over as well."""
+        return s._replace(m=self._control.nested_gradients(s.m, statement.numbers[0] % 4))
+
+    def _function(self, statement: Statement, s: State) -> State:
+        return self._control.function(lambda s: self.run(statement.bodies[0], s), s)
+
     def _for(self, statement: Statement, s: State) -> State:
         return self._control.for_loop(statement.numbers[0], lambda s: self.run(statement.bodies[0], s), s)
 
@@ -236,12 +286,54 @@ class PlainControl:
     def checkpoint(self, body: Callable[[State], State], s: State) -> State:
         return body(s)
 
+    def function(self, body: Callable[[State], State], s: State) -> State:
+        return body(s)
+
+    def sum_random(self, seed: int, steps: int, total: Any) -> Any:
+        for i in range(steps):
+            total = total * 0.5 + np.asarray(_random_number(seed, i))
+        return total
+
+    def half_sine(self, x: Any) -> Any:
+        return np.sin(x) * 0.5
+
+    def run_below(self, bound: Any, steps: int, body: Callable[[Any], Any], s: State) -> State:
+        a, k = s.a, 0
+        while a < bound and k < steps:
+            a, k = body(a), k + 1
+        return s._replace(a=a)
+
+    def nested_gradients(self, m: Any, steps: int) -> Any:
+        """The gradient of the sum of an iterated sine of a row's elements, by the chain rule."""
+        x, slope = m, np.ones_like(m)
+        for _ in range(steps):
+            slope, x = slope * np.cos(x), np.sin(x)
+        return slope
+
+
+def _random_number(seed: Any, i: Any) -> Any:
+    return dlc.random.uniform(dlc.random.fold_in(dlc.random.key(seed), i), (), np.float64)
+
+
+@dlc.custom_vjp
+def _half_sine(x: Any) -> Any:
+    return dnp.sin(x) * 0.5
+
+
+@dlc.custom_jvp
+def _forward_half_sine(x: Any) -> Any:
+    return dnp.sin(x) * 0.5
+
+
+_forward_half_sine.defjvp(lambda primals, tangents: (_forward_half_sine(*primals), dnp.cos(*primals) * 0.5 * tangents[0]))
+_half_sine.defvjp(lambda x: (_half_sine(x), dnp.cos(x)), lambda slope, cotangent: (slope * cotangent * 0.5,))
+
 
 class LaxControl:
-    """Loops and branches of `dlc.lax`."""
+    """Loops and branches of `dlc.lax`. Forward mode needs functions with `custom_jvp` in place of `custom_vjp`."""
 
-    def __init__(self, lax: Any) -> None:
-        self._lax = lax
+    def __init__(self, lax: Any, is_forward: bool) -> None:
+        self._lax, self._half_sine = lax, _forward_half_sine if is_forward else _half_sine
 
     def for_loop(self, steps: int, body: Callable[[State], State], s: State) -> State:
         return self._lax.fori_loop(0, steps, lambda _, s: body(s), s)
@@ -272,6 +364,28 @@ class LaxControl:
 
     def checkpoint(self, body: Callable[[State], State], s: State) -> State:
         return dlc.checkpoint(body)(s)
+
+    def function(self, body: Callable[[State], State], s: State) -> State:
+        return dlc.jit(body)(s)
+
+    def sum_random(self, seed: int, steps: int, total: Any) -> Any:
+        return self._lax.fori_loop(0, steps, lambda i, total: total * 0.5 + _random_number(seed, i), total)
+
+    def half_sine(self, x: Any) -> Any:
+        return self._half_sine(x)
+
+    def run_below(self, bound: Any, steps: int, body: Callable[[Any], Any], s: State) -> State:
+        start = s.a, np.int32(0)
+        a, _ = self._lax.while_loop(
+            lambda c: (c[0] < bound) & (c[1] < steps), lambda c: (body(c[0]), c[1] + np.int32(1)), start
+        )
+        return s._replace(a=a)
+
+    def nested_gradients(self, m: Any, steps: int) -> Any:
+        def total(row: Any) -> Any:
+            return dlc.vmap(lambda x: self._lax.fori_loop(0, steps, lambda _, x: dnp.sin(x), x))(row).sum()
+
+        return dlc.vmap(dlc.grad(total))(m)
 
 
 def plain_update(x: Any, i: Any, value: Any, mode: str) -> Any:

@@ -22,6 +22,7 @@ from dlc.ir import (
     SSAValue,
     SymbolRefAttr,
     TensorType,
+    UnitAttr,
     arith,
     i64,
     irdl_op_definition,
@@ -39,11 +40,14 @@ _MAX_I64_SIZE = (1 << 63) - 1
 class ConstantOp(DlOp):
     """A small literal tensor: scalars, shapes, bounds. Larger arrays are `dl.weight`.
 
+    `unspecified`: no result of the program depends on the elements, so that buffers for them are not initialized.
+
     (C1) the result type is the type of the literal.
     """
 
     name = "dl.constant"
     value = prop_def(DenseIntOrFPElementsAttr)
+    unspecified = opt_prop_def(UnitAttr)
     result = result_def(TensorType)
 
     def infer(self) -> Sequence[Tensor]:

@@ -17,7 +17,7 @@ from dlc.passes.autodiff.loop_building import (
     i64_constant,
     with_element,
 )
-from dlc.passes.autodiff.shapes import zeros
+from dlc.passes.autodiff.shapes import unspecified, zeros
 
 # (builder, states, first segment, end) -> the states after the segments before `end`.
 Advance = Callable[[DlBuilder, Sequence[SSAValue], SSAValue, SSAValue], Sequence[SSAValue]]
@@ -59,7 +59,7 @@ class SnapshotStack:
         """Return a stack with space for `size` snapshots like `states`. The caller sets the top one."""
         zero = i64_constant(build, 0)
         types = [tensor_type((size + 1, *shape_of(v)), element_type_of(v)) for v in (zero, *states)]
-        positions, *arrays = (zeros(build, t).value for t in types)
+        positions, *arrays = (unspecified(build, t) for t in types)
         return cls(positions, arrays, zero)
 
     @property
@@ -96,7 +96,8 @@ def reverse_segments(
         states = advance(build, [element_at(build, s, top) for s in snapshots], position, target)
         last = build(dl.SubOp, end, one)
         is_last = build(dl.EqualOp, target, last)
-        elements = [zeros(build, tensor_type(shape_of(v)[1:], element_type_of(v))).value for v in sequences]
+        # Elements of earlier segments, which are overwritten later.
+        elements = [unspecified(build, tensor_type(shape_of(v)[1:], element_type_of(v))) for v in sequences]
         pulled = build_branch(
             build, is_last, [*cotangents, *elements], lambda build: pull_back(build, states, target, cotangents)
         )

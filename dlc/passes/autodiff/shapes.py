@@ -6,12 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
+import numpy as np
+
 from dlc.dialects import dl
-from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
+from dlc.dialects.dl.base import DlOp, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.build import DlBuilder
-from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.dl.dtypes import dense_attribute, numpy_dtype
 from dlc.dialects.location_text import location_prefix
-from dlc.ir import Attribute, SSAValue
+from dlc.ir import Attribute, SSAValue, UnitAttr
 from dlc.passes.autodiff.term import Term
 from dlc.shapes.dims import Size, UndecidableError, is_static
 
@@ -29,6 +31,13 @@ def unbroadcast(cotangent: Term, shape: Sequence[Size]) -> Term:
 def zeros(build: DlBuilder, like: SSAValue | Attribute) -> Term:
     """Return zeros of the type of a value, or of a tensor type."""
     return Term(build, build.scalar(0, like=like)).broadcast(*shape_of(like))
+
+
+def unspecified(build: DlBuilder, like: SSAValue | Attribute) -> SSAValue:
+    """Return a tensor of the type of a value, or of a tensor type, on whose elements no result depends."""
+    element = element_type_of(like)
+    value = dense_attribute(np.zeros((), numpy_dtype(element)), tensor_type((), element))
+    return Term(build, build(dl.ConstantOp, value=value, unspecified=UnitAttr())).broadcast(*shape_of(like)).value
 
 
 def require_static_shape(op: DlOp, value: SSAValue) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ from dlc.passes.autodiff.loop_building import (
     with_element,
 )
 from dlc.passes.autodiff.rules import active_states
-from dlc.passes.autodiff.shapes import num_bytes, zeros
+from dlc.passes.autodiff.shapes import num_bytes, unspecified, zeros
 from dlc.passes.autodiff.term import Term
 
 # The maximum and minimum iterations of a segment. Its residuals are saved together, and should fit in the L2 cache.
@@ -94,11 +94,13 @@ def while_reverse(op: dl.WhileOp, context: ReverseModeContext) -> None:
     def pull_back(
         build: DlBuilder, states: Sequence[SSAValue], segment: SSAValue, cotangents: Sequence[SSAValue]
     ) -> Sequence[SSAValue]:
+        # The states and residuals after the last iteration of the loop.
+        unread = [unspecified(build, v) for v in yielded_values(iteration)]
+
         def save_step(build: DlBuilder, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
             *states, k = args
             is_in_loop = build(dl.LessOp, k, num_iterations)
-            unchanged = [*states, *(zeros(build, v).value for v in residuals)]
-            values = build_branch(build, is_in_loop, unchanged, lambda build: inline_copy(build, iteration, states))
+            values = build_branch(build, is_in_loop, unread, lambda build: inline_copy(build, iteration, states))
             return [*values[:count], build(dl.AddOp, k, i64_constant(build, 1)), *values[count:], is_in_loop]
 
         def pull_back_step(build: DlBuilder, args: Sequence[SSAValue]) -> Sequence[SSAValue]:

@@ -12,7 +12,7 @@ from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Composite, DataDependent
-from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
+from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, TransposeOp
 from dlc.dialects.dl.programs.control import Control, has_effect
 from dlc.errors import CompileError
 from dlc.ir import (
@@ -162,6 +162,13 @@ def splat(value: SSAValue) -> int | float | None:
         return None
     dtype = numpy_dtype(constant.value.type.element_type)
     return bool(element[0]) if dtype == np.bool_ else np.frombuffer(element, dtype)[0].item()
+
+
+def is_unspecified(value: SSAValue) -> bool:
+    """Return whether a value is an unspecified constant, on which no result of the program depends, or a broadcast of one."""
+    broadcast = defining_op(value, BroadcastToOp)
+    constant = defining_op(value if broadcast is None else broadcast.x, ConstantOp)
+    return constant is not None and constant.unspecified is not None
 
 
 def is_identity(permutation: Sequence[int]) -> bool:

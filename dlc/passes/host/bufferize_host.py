@@ -30,6 +30,7 @@ from dlc.ir import (
     memref,
     release_op,
 )
+from dlc.passes.dl.rewriting import is_unspecified
 from dlc.passes.host.control_flow import Bufferizer, buffer_type, element_count, writes_to_destination
 from dlc.passes.views import is_returned, is_view, source_of
 from dlc.shapes.dims import Dim, Size, is_static
@@ -77,7 +78,7 @@ def _check(main: func.FuncOp) -> None:
     for op in main.walk():
         if op is main:
             pass
-        elif not isinstance(op, _HOST_OPS) and not is_view(op, 1):
+        elif not isinstance(op, _HOST_OPS) and not is_view(op, 1) and not all(map(is_unspecified, op.results)):
             problems.append(f"{op.name} at {op.location} is in the host program but in no kernel; fusion must dispatch it")
     if problems:
         raise UnsupportedError("bufferize-host: " + "; ".join(problems), problems)

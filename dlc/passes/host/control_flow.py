@@ -9,16 +9,17 @@ from typing import cast
 
 from dlc.dialects import host
 from dlc.dialects.dl.base import shape_of, tensor_of
-from dlc.dialects.dl.creation import WeightOp
+from dlc.dialects.dl.creation import ConstantOp, WeightOp
 from dlc.dialects.dl.data_dependent.selection import BindSizeOp
 from dlc.dialects.dl.distributed.collectives import Collective
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.low_precision.packed_dot import ViewAsI32Op
-from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp
+from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.programs.control import FailOp, IfOp, LoopLikeOp, PrintOp, ScanOp, WhileOp
 from dlc.dialects.dl.programs.identities import AddDependencyOp
 from dlc.dialects.dl.programs.program import DispatchOp, YieldOp, output_aliases
 from dlc.ir import Attribute, Block, IntegerAttr, MemRefType, Operation, SSAValue, StridedLayoutAttr, f32, i64, memref
+from dlc.passes.dl.rewriting import is_unspecified
 from dlc.passes.views import concat_operand_offsets, in_place_updates, is_last_state, source_of
 from dlc.shapes.dims import Size, is_symbol, product, row_major
 
@@ -97,6 +98,8 @@ class Bufferizer:
                     self.scan(op)
                 case WhileOp():
                     self.loop(op)
+                case ConstantOp() | BroadcastToOp() if is_unspecified(op.result):
+                    self.buffers[op.result] = self.allocate(op.result, op)
                 case BindSizeOp():
                     self.add(host.BindSizeOp(self.buffer_of(op.count, op), op.size), op)
                 case PrintOp():
@@ -184,7 +187,7 @@ class Bufferizer:
             buffer = self.buffers[argument]
             if k not in aliases and in_place_updates(state, value):
                 copy = self.allocate(state, op)
-                self.add(memref.CopyOp(buffer, copy), op)
+                self.copy([(argument, copy)], op)
                 buffer = copy
             initial_buffers.append(buffer)
         return initial_buffers
@@ -287,9 +290,10 @@ class Bufferizer:
         return True
 
     def copy(self, pairs: Sequence[tuple[SSAValue, SSAValue]], origin: Operation) -> None:
-        """Copy values to buffers."""
+        """Copy values to buffers, except unspecified ones."""
         for value, destination in pairs:
-            self.add(memref.CopyOp(self.buffer_of(value, origin), destination), origin)
+            if not is_unspecified(value):
+                self.add(memref.CopyOp(self.buffer_of(value, origin), destination), origin)
 
     def result_buffer(self, result: SSAValue, origin: Operation) -> SSAValue:
         """Return the buffer of a result: its destination, or a new one."""

@@ -14,6 +14,7 @@ from dlc.files.mapped_files import copy_to_memory
 from dlc.ir import ModuleOp, Operation, SSAValue, SymbolRefAttr, erase_op
 from dlc.machine.cpus import usable_cpus
 from dlc.machine.threads import ThreadPool
+from dlc.passes.dl.rewriting import is_unspecified
 from dlc.weights import WeightStore
 
 # Minimum fraction of all weight elements in a large expression.
@@ -23,7 +24,7 @@ _MIN_PARALLEL_ELEMENTS = 1 << 14
 
 
 def evaluate_weight_expressions(module: ModuleOp, store: WeightStore) -> WeightStore:
-    """Replace each expression of weights and constants by a weight with its value.
+    """Replace each expression of weights and constants by a weight with its value, except unspecified constants.
 
         %p = dl.pack {…} (dl.mul @w, @scale)    →    %p = dl.weight {symbol = @w_1, …}
 
@@ -34,7 +35,7 @@ def evaluate_weight_expressions(module: ModuleOp, store: WeightStore) -> WeightS
     weights = WeightExpressions()
     constant = dict.fromkeys(op for op in block.ops if weights.contains_results_of(op))
     roots = [r for op in constant for r in op.results if any(use.operation not in constant for use in r.uses)]
-    computed_roots = [r for r in roots if not isinstance(r.owner, WeightOp)]
+    computed_roots = [r for r in roots if not isinstance(r.owner, WeightOp) and not is_unspecified(r)]
     # Collect all of them before the first is replaced, since expressions may overlap.
     expressions: dict[SSAValue, Sequence[Operation]] = {root: _expression(root) for root in computed_roots}
     values = _evaluate_all(expressions, store)
