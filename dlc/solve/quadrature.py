@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from dlc import lax
-from dlc.errors import ShapeError
+from dlc.errors import DlcError, ShapeError
 from dlc.numpy import (
     abs,
     arange,
@@ -63,14 +64,19 @@ def quad(
     atol: float = 1e-10,
     max_intervals: int = 64,
 ) -> Solution:
-    """Return the integral of fn(x, args) over x from `lower` to `upper`, finite numbers.
+    """Return the integral of fn(x, args) over x from `lower` to `upper`.
 
+    Limits may be the numbers ±inf: x is then a rational function of a variable on a finite interval. Traced limits are finite.
     `fn` is called with a vector of points and returns values along axis 0, one for each point. The interval with the largest
     estimated error is halved until the sum of the errors is at most max(atol, rtol · |integral|), or there are `max_intervals`.
     Differentiable with respect to the limits, `args` and all values that `fn` closes over, for constant relative intervals.
 
     Raises ShapeError for limits with axes and for a wrong number of values.
     """
+    if _is_infinite(lower) or _is_infinite(upper):
+        substituted, sign, *limits = _finite_interval(fn, lower, upper)
+        solution = quad(substituted, *limits, args, rtol=rtol, atol=atol, max_intervals=max_intervals)
+        return solution._replace(value=sign * solution.value)
     limits: list[Any] = promote_to_float(lower, upper, min_dtype=np.float32)
     low, high = limits
     for name, limit in (("lower", low), ("upper", high)):
@@ -129,5 +135,42 @@ def quad(
     starts, widths = where(is_used, starts, starts[0]), where(is_used, widths, widths[0])
     totals, _ = integrals(low + starts * span, low + (starts + widths) * span)
     total = sum(where(is_used[:, None], totals, 0), axis=0)
-    shape = values_at(low[None]).shape[1:]
+    shape = values_at((low + span / 2)[None]).shape[1:]
     return Solution(total.reshape(shape), converged, count)
+
+
+def _is_infinite(limit: ArrayLike) -> bool:
+    return isinstance(limit, float | np.floating) and math.isinf(limit)
+
+
+def _finite_interval(
+    fn: Callable[[Any, Any], Any], lower: ArrayLike, upper: ArrayLike
+) -> tuple[Callable[[Any, Any], Any], int, Any, Any]:
+    """Substitute x by a function of t on a finite interval; return the new integrand, its sign and its limits.
+
+    x = t / (1 - t²) for t from -1 to 1, or x = end ± t / (1 - t) for t from 0 to 1.
+    """
+    if _is_infinite(lower) and _is_infinite(upper):
+        if lower == upper:
+            refuse(DlcError(f"dlc.solve.quad: both limits are {lower}"))
+
+        def over_all_numbers(t: Any, args: Any) -> Any:
+            rest = 1 - t * t
+            return _weighted(fn(t / rest, args), (1 + t * t) / (rest * rest))
+
+        return over_all_numbers, 1 if lower < upper else -1, -1.0, 1.0
+    is_lower_finite = not _is_infinite(lower)
+    (end,) = promote_to_float(lower if is_lower_finite else upper, min_dtype=np.float32)
+    direction = 1 if (upper if is_lower_finite else lower) > 0 else -1
+
+    def from_end(t: Any, args: Any) -> Any:
+        return _weighted(fn(end + direction * t / (1 - t), args), 1 / ((1 - t) * (1 - t)))
+
+    # From the end upward is positive if it is the lower limit, downward if it is the upper one.
+    return from_end, direction if is_lower_finite else -direction, 0 * end, 0 * end + 1
+
+
+def _weighted(values: Any, weights: Any) -> Any:
+    """Multiply values along axis 0 by weights."""
+    values = operand(values)
+    return values * weights.reshape((-1, *(1 for _ in values.shape[1:]))) if values.shape else values

@@ -140,6 +140,20 @@ def test_integrals() -> None:
 
     by_factor, by_limit = dlc.grad(value, (0, 1))(np.float64(3), np.float64(4))
     assert by_factor == pytest.approx(0.4 * 4**2.5) and by_limit == pytest.approx(24)
+    gaussian = lambda x, a: dnp.exp(-a * x * x)  # noqa: E731
+    half = np.sqrt(np.pi / 0.7) / 2
+    for low, high, want in (
+        (-np.inf, np.inf, 2 * half),
+        (np.inf, -np.inf, -2 * half),
+        (0.0, np.inf, half),
+        (np.inf, 0.0, -half),
+        (-np.inf, 0.0, half),
+        (0.0, -np.inf, -half),
+    ):
+        infinite = dlc.jit(lambda a, low=low, high=high: solve.quad(gaussian, low, high, a))(np.float64(0.7))
+        assert infinite.converged and np.allclose(infinite.value, want, rtol=1e-9), (low, high)
+    tail = dlc.jit(dlc.grad(lambda x: solve.quad(lambda t, _: dnp.exp(-t), x, np.inf).value))
+    assert np.allclose(tail(np.float64(0.3)), -np.exp(-0.3))
     vector = solve.quad(lambda x, _: dnp.stack([x, x**2], 1), np.float64(0), np.float64(3))
     np.testing.assert_allclose(vector.value, [4.5, 9])
 
