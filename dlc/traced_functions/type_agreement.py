@@ -17,6 +17,8 @@ from dlc.frontend.trace import Tracer, is_python_scalar
 from dlc.numpy.apply import ArrayLike, common_dtype, is_weak, operand, refuse
 from dlc.shapes.traced_dims import untraced
 
+_PYTHON_NUMBERS_HINT = " (Python numbers alone make float64, as in NumPy: where(c, 1.0, -1.0))"
+
 
 class AbstractValue(NamedTuple):
     """The shape and dtype of an array or number. With `weak` it is a weakly typed number, without a fixed dtype."""
@@ -137,10 +139,12 @@ def _merge_avals(
         mismatches.append(f"{first_name} is {first_aval}, {second_name} is {second_aval}")
         have_equal_shapes = have_equal_shapes and len({aval.shape for aval in avals}) == 1
     if mismatches:
+        dtypes = {aval.dtype for _, avals in trees for aval in avals}
+        hint = _PYTHON_NUMBERS_HINT if {np.dtype(np.float32), np.dtype(np.float64)} <= dtypes else ""
         _raise_mismatch(
             api_name,
             mismatches,
-            "dtype; convert with .astype" if have_equal_shapes else "shape and dtype",
+            f"dtype; convert with .astype{hint}" if have_equal_shapes else "shape and dtype",
             DTypeError if have_equal_shapes else ShapeError,
         )
     return merged_avals
