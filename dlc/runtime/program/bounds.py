@@ -194,6 +194,8 @@ class _BoundsChecker:
         self.ranges: dict[ByteRange, None] = {}
         self.loops = frozenset[Size]()  # The trip counts of the loops around the current instruction.
         self.remaining_checks = max_checks
+        # The addresses that carried slots have reached, in all iterations of outer loops so far.
+        self.reached: dict[int, _SlotAddresses] = {}
 
     def block(self, instructions: Sequence[Instruction], state: _SlotState) -> None:
         """Process instructions, starting from the slots in `state`, and update `state` to the slots afterwards."""
@@ -239,8 +241,13 @@ class _BoundsChecker:
         self.loops = outer_loops
 
     def repeated(self, loop: Loop | While, state: _SlotState, elements: Mapping[int, _SlotAddresses]) -> None:
-        """Process a loop body until the addresses of carried slots reach a fixed point."""
-        state.update({c.slot: addresses for c, addresses in [(c, self.addresses(c.first, state)) for c in loop.carried]})
+        """Process a loop body until the addresses of carried slots reach a fixed point.
+
+        In each round of an outer loop, slots have more addresses, and so have those of an inner loop at its fixed point: it is
+        continued from the previous one.
+        """
+        initial = [(c.slot, self.addresses(c.first, state)) for c in loop.carried]
+        state.update({slot: addresses | self.reached.get(slot, frozenset()) for slot, addresses in initial})
         # Each round propagates addresses to one more carried slot.
         for _ in range(len(loop.carried) + 2):
             body_state = state.new_child(dict(elements))
@@ -249,6 +256,7 @@ class _BoundsChecker:
                 self.access(loop.again, 1, body_state)
             next_state = {c.slot: state[c.slot] | self.addresses(c.following, body_state) for c in loop.carried}
             if all(state[slot] == addresses for slot, addresses in next_state.items()):
+                self.reached |= next_state
                 if isinstance(loop, Loop) and isinstance(loop.count, int) and loop.count > 0:
                     # The loop has at least one iteration: initial addresses remain only if they are carried through.
                     state.update({c.slot: self.addresses(c.following, body_state) for c in loop.carried})
