@@ -108,7 +108,7 @@ def while_reverse(op: dl.WhileOp, context: ReverseModeContext) -> None:
             inputs = [*cotangents, *saved]
             return build_branch(build, is_in_loop, cotangents, lambda build: inline_copy(build, reverse_iteration, inputs))
 
-        residuals, num_states = yielded_values(iteration)[count:], len(step.states)
+        num_states = len(step.states)
         first = build(dl.MulOp, segment, i64_constant(build, segment_length))
         saved = build_scan(build, [*states, first], [], segment_length, save_step)[count + 1 :]
         return build_scan(build, cotangents, saved, segment_length, pull_back_step, reverse=True)

@@ -20,6 +20,7 @@ from dlc.ir import ModuleOp, parse_module, print_module
 from dlc.options import Options
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.plan_arena import PlanArenaPass
+from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.program.bounds import BoundsChecks
 from dlc.runtime.program.host_program import (
     Branch,
@@ -340,10 +341,51 @@ def test_unbounded_nesting_is_rejected() -> None:
         written = [{"if": [1, 0], "then": written, "else": []}]
     with pytest.raises(ValueError, match="bodies are nested"):
         from_json(written, {})
-    loop: tuple[Instruction, ...] = ()
-    for k in range(20):
-        slots = [3 + 4 * k + j for j in range(4)]
-        carried = tuple(CarriedSlot(slot, (1, j), (slots[(j + 1) % 4], 0)) for j, slot in enumerate(slots))
-        loop = (Loop(2, carried, (), loop),)
     with pytest.raises(ModelError, match="too complex"):
-        BoundsChecks.of(program(*loop, loop_slots=4 * 20))
+        BoundsChecks.of(_rotations(depth=20, states=100))
+
+
+def _rotations(depth: int, states: int) -> HostProgram:
+    """Nested loops, each of which rotates its states."""
+    loop: tuple[Instruction, ...] = ()
+    for k in range(depth):
+        slots = [3 + states * k + j for j in range(states)]
+        carried = tuple(CarriedSlot(slot, (1, j), (slots[(j + 1) % states], 0)) for j, slot in enumerate(slots))
+        loop = (Loop(2, carried, (), loop),)
+    return program(*loop, loop_slots=states * depth, arena=states)
+
+
+def test_nested_rotations_are_accepted() -> None:
+    assert BoundsChecks.of(_rotations(depth=6, states=8)) == BoundsChecks((), ())
+
+
+def test_unspecified_constants_are_not_copied() -> None:
+    text = f"""
+    func.func @main(%go: tensor<i1>, %x: {V}, %xs: {R}, %k: tensor<i64>) -> ({V}, {R}) {{
+      %any = dl.constant {{value = dense<0.0> : tensor<f32>, unspecified}} : () -> tensor<f32>
+      %y = dl.if %go : (tensor<i1>) -> ({V}) {{
+        %0 = dl.neg %x : ({V}) -> {V}
+        dl.yield %0 : {V}
+      }} {{
+        %1 = dl.broadcast_to %any {{shape = array<i64: 3>}} : (tensor<f32>) -> {V}
+        dl.yield %1 : {V}
+      }}
+      %empty = dl.broadcast_to %any {{shape = array<i64: 11, 3>}} : (tensor<f32>) -> {R}
+      %rows, %last = dl.while %go, %empty, %k : (tensor<i1>, {R}, tensor<i64>) -> ({R}, tensor<i64>) {{
+      ^bb0(%r: {R}, %n: tensor<i64>):
+        %one = dl.constant {{value = dense<1> : tensor<i64>}} : () -> tensor<i64>
+        %next = dl.add %n, %one : (tensor<i64>, tensor<i64>) -> tensor<i64>
+        %end = dl.constant {{value = dense<11> : tensor<i64>}} : () -> tensor<i64>
+        %more = dl.less %next, %end : (tensor<i64>, tensor<i64>) -> tensor<i1>
+        %new = dl.scatter_rows %r, %n, %x {{mode = "none", clamped = true, in_bounds = true}} : ({R}, tensor<i64>, {V}) -> {R}
+        dl.yield %more, %new, %next : tensor<i1>, {R}, tensor<i64>
+      }}
+      func.return %y, %rows : {V}, {R}
+    }}
+    """
+    x = np.arange(3, dtype=np.float32)
+    y, rows = run(text, "cpu", [np.asarray(True), x, XS, np.asarray(0)])
+    np.testing.assert_array_equal(y, -x)
+    np.testing.assert_array_equal(rows, np.tile(x, (11, 1)))
+    artifact = compile(Program(parsed(text), WeightStore()), "cpu", Options(cache=False)).artifact
+    assert isinstance(artifact, Artifact) and all(not w.shape for w in artifact.host.weights)

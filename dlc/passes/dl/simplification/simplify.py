@@ -11,8 +11,8 @@ from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import ConstantOp, WeightOp
 from dlc.dialects.dl.dtypes import dense_attribute
 from dlc.dialects.dl.interfaces import DataDependent, Elementwise
-from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
-from dlc.passes.dl.rewriting import defining_op, program_blocks, rewrite_forward
+from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, UnitAttr
+from dlc.passes.dl.rewriting import defining_op, is_unspecified, program_blocks, rewrite_forward
 from dlc.passes.dl.simplification.simplify_arithmetic import ARITHMETIC
 from dlc.passes.dl.simplification.simplify_movement import MOVEMENT_RULES, without_broadcast
 from dlc.shapes.dims import product
@@ -73,4 +73,6 @@ def _fold_constants(op: DlOp) -> Sequence[SSAValue] | None:
         return None
     (value,) = op.evaluate(*(c.reference() for c in constants))
     element_type = tensor_of(op.results[0]).element_type
-    return [DlBuilder(op)(ConstantOp, value=dense_attribute(value, tensor_type(value.shape, element_type)))]
+    literal = dense_attribute(value, tensor_type(value.shape, element_type))
+    unspecified = UnitAttr() if is_unspecified(op.results[0]) else None
+    return [DlBuilder(op)(ConstantOp, value=literal, unspecified=unspecified)]
