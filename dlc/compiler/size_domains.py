@@ -158,7 +158,8 @@ class _SolvedGuards:
                 if self.contradiction is not None:
                     return
             pending = undecided
-        self.remaining = list(dict.fromkeys(guard for _, guard in pending))
+        remaining = list(dict.fromkeys(guard for _, guard in pending))
+        self.remaining = [guard for guard in remaining if not any(_implies(other, guard) for other in remaining)]
 
     def restrictions_beyond(self, declared: Mapping[str, SizeRange]) -> SizeDomain:
         """Return the domain of these guards, without the ranges that are declared."""
@@ -259,6 +260,12 @@ class _SolvedGuards:
         if range_.high is not None and range_.high < range_.low:
             self.contradiction = guard
         self.ranges[symbol] = range_
+
+
+def _implies(guard: Guard, other: Guard) -> bool:
+    """Return whether a guard implies a different one: `M >= N + 1` implies `M >= N`."""
+    are_bounds = guard.relation == other.relation == ">="
+    return are_bounds and guard != other and is_nonnegative(other.size - guard.size)
 
 
 def _is_static(range_: SizeRange) -> bool:

@@ -25,8 +25,8 @@ from dlc.numpy.apply import (
     apply,
     call_numpy,
     convert,
-    has_symbolic_size,
     iota,
+    is_less,
     normalize_axes,
     normalize_axis,
     operand,
@@ -43,6 +43,7 @@ from dlc.numpy.functions.shape_manipulation import expand_dims, moveaxis, roll, 
 from dlc.numpy.namespace import check_device
 from dlc.numpy.unsupported_names import raise_unsupported_name
 from dlc.shapes.dims import UndecidableError
+from dlc.shapes.traced_dims import TracedDim, untraced
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft", "irfft2",
@@ -137,7 +138,8 @@ def irfft2(x: ComplexArrayLike, /, s: Sequence[int] | None = None, axes: Axes = 
 def fftfreq(n: int, /, d: float = 1.0, dtype: AnyDType = np.float32, *, device: str | None = None) -> Any:
     """Return the frequencies of the bins of `fft` for a sample spacing of d; float32 by default."""
     check_device(device)
-    if has_symbolic_size((n,)):
+    if isinstance(n, TracedDim):
+        _require_samples("fftfreq", n)
         bins = iota(n)
         return convert(divide(where(less(bins, (n + 1) // 2), bins, subtract(bins, n)), n * d), dtype)
     return call_numpy("fftfreq", np.fft.fftfreq, n, d).astype(dtype)
@@ -146,9 +148,16 @@ def fftfreq(n: int, /, d: float = 1.0, dtype: AnyDType = np.float32, *, device: 
 def rfftfreq(n: int, /, d: float = 1.0, dtype: AnyDType = np.float32, *, device: str | None = None) -> Any:
     """Return the frequencies of the bins of `rfft` for a sample spacing of d; float32 by default."""
     check_device(device)
-    if has_symbolic_size((n,)):
+    if isinstance(n, TracedDim):
+        _require_samples("rfftfreq", n)
         return convert(divide(iota(n // 2 + 1), n * d), dtype)
     return call_numpy("rfftfreq", np.fft.rfftfreq, n, d).astype(dtype)
+
+
+def _require_samples(name: str, n: TracedDim) -> None:
+    """Require that a symbolic number of samples is not 0, by which the frequencies are divided."""
+    if is_less(operand(cast(Any, n)), untraced(n), 1, name, "no samples"):
+        refuse(ShapeError(f"{name}: {n} samples; expected at least 1"))
 
 
 def fftshift(x: ComplexArrayLike, /, axes: Axes = None) -> Any:

@@ -98,6 +98,13 @@ def test_broadcasting_to_a_symbolic_size_is_a_guard() -> None:
             broadcast(np.zeros(5))
 
 
+def test_frequencies_of_no_samples_are_refused() -> None:
+    frequencies = dlc.jit(target="reference", dynamic={"x": {0: "N"}})(lambda x: dnp.fft.fftfreq(x.shape[0]))
+    np.testing.assert_allclose(frequencies(np.ones(5)), np.fft.fftfreq(5), 1e-6)
+    with pytest.raises(dlc.ShapeError, match="fftfreq"):
+        frequencies(np.ones(0))
+
+
 ERRORS: dict[str, tuple[Callable[[Any, int], Any], str]] = {
     "sections": (lambda x, n: dnp.split(x, n), "the number of results must be known.*pass an integer"),
     "axis": (lambda x, n: dnp.sum(x, n), "pass an integer"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -210,3 +210,11 @@ def test_a_size_that_other_sizes_determine(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(compiled) == 1
     with pytest.raises(dlc.ShapeError, match="do not broadcast"):
         attend(query, cache, new, mask[:, 1:])
+
+
+def test_implied_guards_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = count_compilations(monkeypatch)
+    factor = dlc.jit(target="reference", dynamic={"x": {0: "N", 1: "M"}}, cache=False)(lambda x: dnp.linalg.qr(x))
+    factor(np.ones((3, 7), np.float32))
+    (specialization,) = compiled
+    assert str(cast(Any, specialization).domain) == "M >= N + 1"

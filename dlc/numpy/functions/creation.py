@@ -360,14 +360,14 @@ def _lower(x: Operand, k: int) -> Any:
     return tri(rows, columns, k, np.bool_)
 
 
-def tril_indices(n: int, /, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
+def tril_indices(n: int, /, k: int = 0, m: int | None = None) -> tuple[Any, ...]:
     """Return the row and column indices of the elements on and below the k-th diagonal of an n × m matrix."""
     if is_traced((n, k, m)):
         return tuple(true_indices(tri(n, m, k, np.bool_)))
     return call_numpy("tril_indices", np.tril_indices, n, k, m)
 
 
-def triu_indices(n: int, /, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
+def triu_indices(n: int, /, k: int = 0, m: int | None = None) -> tuple[Any, ...]:
     """Return the row and column indices of the elements on and above the k-th diagonal of an n × m matrix."""
     if is_traced((n, k, m)):
         return tuple(true_indices(logical_not(tri(n, m, k - 1, np.bool_))))

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -76,7 +76,7 @@ def pad(
         return _pad_by_values(x, mode, widths, _each_side(x, end_values), _each_side(x, stat_length))
     if not is_static(x.shape):
         if mode == "symmetric":
-            return _pad_symmetric(x, low, high)
+            return _pad_symmetric(x, cast("list[int]", low), cast("list[int]", high))
         return apply(dl.PadOp, x, convert(0, x.dtype), low=low, high=high, pad_mode=mode)
     indices: dict[int, np.ndarray] = {}
     for axis, width in enumerate(zip(low, high, strict=True)):
@@ -169,7 +169,7 @@ def _pad_with(value: Operand, x: Operand, low: Sequence[TracedSize], high: Seque
     return x
 
 
-def _pad_symmetric(x: Operand, low: Sequence[TracedSize], high: Sequence[TracedSize]) -> Any:
+def _pad_symmetric(x: Operand, low: Sequence[int], high: Sequence[int]) -> Any:
     """Pad an array of symbolic shape by reversed slices, which may not be longer than the array."""
     for axis, (before, after) in enumerate(zip(low, high, strict=True)):
         size = x.shape[axis]

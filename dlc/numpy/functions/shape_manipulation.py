@@ -295,7 +295,7 @@ def _roll_axis(x: Operand, shift: int | Tracer, axis: int) -> Any:
     size = x.shape[axis]
     if isinstance(shift, int) and _is_shorter(shift, size):
         split_point = -shift if shift < 0 else size - shift
-    elif is_traced((shift, size)):
+    elif isinstance(shift, Tracer | TracedDim) or isinstance(size, TracedDim):
         # A symbolic size may be 0, which divides no shift. The remainder of the shift comes first: the difference from an
         # extreme shift overflows.
         shifts, period = as_index(operand(shift)), apply(dl.MaximumOp, operand(size), np.asarray(1))
@@ -317,7 +317,8 @@ def repeat(x: ArrayLike, repeats: int | Sequence[int] | Array, /, axis: int | No
     x, axis = with_axis_or_flattened("repeat", x, axis)
     if is_traced(repeats) and not isinstance(repeats, TracedDim):
         # Traced counts give a data-dependent size; negative counts are treated as 0.
-        counts = apply(dl.MaximumOp, convert(broadcast_to(repeats, (x.shape[axis],)), np.int64), np.zeros((), np.int64))
+        counts = convert(broadcast_to(cast("ArrayLike", repeats), (x.shape[axis],)), np.int64)
+        counts = apply(dl.MaximumOp, counts, np.zeros((), np.int64))
         output_indices = dynamic_arange(apply(dl.ReduceSumOp, counts, axes=(0,)))
         run_limits = apply(dl.CumsumOp, counts, axis=0, exclusive=False, reverse=False)
         return apply(dl.GatherOp, x, apply(dl.SearchsortedOp, run_limits, output_indices, right=True), axis=axis)
@@ -331,7 +332,7 @@ def repeat(x: ArrayLike, repeats: int | Sequence[int] | Array, /, axis: int | No
             )
         return apply(dl.GatherOp, x, np.repeat(np.arange(counts.size), counts), axis=axis)
     leading, trailing = x.shape[: axis + 1], x.shape[axis + 1 :]
-    count = repeats if isinstance(repeats, TracedDim) else int(counts.reshape(()))
+    count = cast(int, repeats) if isinstance(repeats, TracedDim) else int(counts.reshape(()))
     repeated = broadcast_to(reshape(x, (*leading, 1, *trailing)), (*leading, count, *trailing))
     return reshape(repeated, (*leading[:-1], leading[-1] * count, *trailing))
 
