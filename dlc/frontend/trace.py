@@ -280,19 +280,22 @@ class Trace:
         problem = f"the size {size} belongs to another trace than that of {self.function_name}"
         raise with_user_line(DlcError(f"{problem}; pass an array of this size as an argument"))
 
+    def literal(self, array: Array) -> Tracer:
+        """Add a small array as a constant of the program, whose values the compiler sees."""
+        return Tracer(self, self.build.constant(array, element_type(array.dtype)))
+
     def constant(self, array: Array, hint: str = "w") -> Tracer:
         """Add a captured array as a constant.
 
         A scalar becomes a literal, any other array a weight whose name starts with `hint`.
         """
-        element = element_type(array.dtype)
         if array.ndim == 0:
-            return Tracer(self, self.build.constant(array, element))
+            return self.literal(array)
         cached = self._constants.get(id(array))
         if cached is None or not is_unchanged(array, cached[1]):
             snapshot = self.snapshots.take(array)
             name = self.weights.add(snapshot, hint)
-            type_ = tensor_type(array.shape, element)
+            type_ = tensor_type(array.shape, element_type(array.dtype))
             # In the outermost block, so that every body can read it.
             value = DlBuilder(self.block).insert(dl.WeightOp.of(name, snapshot, type_)).results[0]
             self._constants[id(array)] = cached = array, snapshot, value

@@ -12,6 +12,7 @@ import numpy as np
 import dlc.numpy as dnp
 from dlc import nn
 from dlc.dialects import dl
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.frontend.trace import current_trace
 from dlc.language_models.quantized_matrix import QuantizedMatrix, Weight
 from dlc.numpy.apply import apply, operand
@@ -41,6 +42,9 @@ def linear(x: Any, weight: Weight, bias: Any = None) -> Any:
         x = x if weight.input_order is None else dnp.take(x, weight.input_order, -1)
         columns = apply(dl.TransposeOp, _dequantize(weight, _traced), permutation=(1, 0))
         y = apply(dl.MatmulOp, operand(x), columns, min_lhs_bits=_min_activation_bits.get())
+        if weight.minimum is not None:
+            groups = weight.minimum.shape[1]
+            y = y + linear(dnp.sum(dnp.reshape(x, (*x.shape[:-1], groups, x.shape[-1] // groups)), -1), weight.minimum)
     else:
         y = dnp.matmul(x, dnp.swapaxes(dnp.asarray(weight).astype(np.float32), 0, 1))
     return y if bias is None else y + bias
@@ -54,19 +58,36 @@ def embed(tokens: Any, weight: Weight) -> Any:
 
     if isinstance(weight, QuantizedMatrix) and weight.input_order is not None:
         weight = weight.dequantize()
-    return _dequantize(weight, rows) if isinstance(weight, QuantizedMatrix) else rows(weight).astype(np.float32)
+    values = _dequantize(weight, rows)
+    if not isinstance(weight, QuantizedMatrix) or weight.minimum is None:
+        return values
+    minima = _dequantize(weight.minimum, rows)
+    return values + dnp.repeat(minima, weight.shape[1] // weight.minimum.shape[1], axis=-1)
 
 
-def _dequantize(weight: QuantizedMatrix, part: Callable[[Any], Any]) -> Any:
-    """Return the rows that `part` selects from the integers, scales and zero points, as f32."""
-    zero = np.zeros((), weight.integers.dtype) if weight.zero is None else part(weight.zero)
-    return apply(dl.DequantizeOp, part(weight.integers), part(weight.scale), operand(zero), axis=1)
+def _dequantize(weight: Weight, part: Callable[[Any], Any]) -> Any:
+    """Return the rows that `part` selects from a weight without its minima, as f32."""
+    if not isinstance(weight, QuantizedMatrix):
+        floats = operand(part(weight))
+        return apply(dl.CastOp, floats, to=ELEMENT_TYPES["float32"]) if weight.dtype != np.float32 else floats
+    integers = part(weight.integers)
+    if weight.table is not None:
+        integers = apply(dl.GatherOp, _literal(weight.table), integers, axis=0)
+    zero_type = (weight.integers if weight.table is None else weight.table).dtype
+    zero = np.zeros((), zero_type) if weight.zero is None else part(weight.zero)
+    return apply(dl.DequantizeOp, integers, _dequantize(weight.scale, part), operand(zero), axis=1)
 
 
 def _traced(array: Any) -> Any:
     """Return a constant of the trace, so that ops on it are compiled with the program and not evaluated while tracing."""
     trace = current_trace()
     return operand(array) if trace is None else trace.constant(array)
+
+
+def _literal(array: Any) -> Any:
+    """Return a small constant whose values the compiler sees."""
+    trace = current_trace()
+    return operand(array) if trace is None else trace.literal(array)
 
 
 def rms_norm(x: Any, weight: Any, epsilon: float) -> Any:

@@ -1,4 +1,4 @@
-"""Weight matrices of small integers with a scale and a zero point per group."""
+"""Weight matrices of small integers with a scale and a zero point or a minimum per group."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class QuantizedMatrix:
-    """A matrix [N, K] of weights `scale · (integer - zero)`, in groups of consecutive weights of a row.
+    """A matrix [N, K] of weights `scale · (integer - zero) + minimum`, in groups of consecutive weights of a row.
 
     Attributes:
-        integers: int4, uint4, int8 or uint8 [N, K].
-        scale: f32 [N, groups].
+        integers: int4, uint4, int8 or uint8 [N, K]; with a table, its indices, uint8.
+        scale: f32 or f16 [N, groups], or a quantized matrix of that shape.
         zero: f32 [N, groups]; None is 0.
+        minimum: f32 or f16 [N, groups], or a quantized matrix of that shape; None is 0.
+        table: The values of the integers, int8 [16]; None if they are values themselves.
         input_order: The input that each column of `integers` multiplies, i64 [K]; None is that of the column.
     """
 
     integers: NDArray[Any]
-    scale: NDArray[Any]
-    zero: NDArray[Any] | None
+    scale: NDArray[Any] | QuantizedMatrix
+    zero: NDArray[Any] | None = None
+    minimum: NDArray[Any] | QuantizedMatrix | None = None
+    table: NDArray[np.int8] | None = None
     input_order: NDArray[np.int64] | None = None
 
     @property
@@ -32,15 +36,29 @@ class QuantizedMatrix:
     def rows(self, indices: Any) -> QuantizedMatrix:
         """Return the matrix of these rows."""
         zero = None if self.zero is None else self.zero[indices]
-        return QuantizedMatrix(self.integers[indices], self.scale[indices], zero, self.input_order)
+        minimum = None if self.minimum is None else _rows(self.minimum, indices)
+        return QuantizedMatrix(self.integers[indices], _rows(self.scale, indices), zero, minimum, self.table, self.input_order)
 
     def dequantize(self) -> NDArray[Any]:
         """Return the weights as f32 [N, K]."""
-        grouped = self.integers.astype(np.float32).reshape(*self.scale.shape, -1)
+        scale = _floats(self.scale)
+        integers = self.integers if self.table is None else self.table[self.integers]
+        grouped = integers.astype(np.float32).reshape(*scale.shape, -1)
         if self.zero is not None:
             grouped = grouped - self.zero[..., None]
-        weights = (grouped * self.scale[..., None]).reshape(self.shape)
+        weights = grouped * scale[..., None]
+        if self.minimum is not None:
+            weights = weights + _floats(self.minimum)[..., None]
+        weights = weights.reshape(self.shape)
         return weights if self.input_order is None else weights[:, np.argsort(self.input_order)]
+
+
+def _rows(matrix: NDArray[Any] | QuantizedMatrix, indices: Any) -> NDArray[Any] | QuantizedMatrix:
+    return matrix.rows(indices) if isinstance(matrix, QuantizedMatrix) else matrix[indices]
+
+
+def _floats(matrix: NDArray[Any] | QuantizedMatrix) -> NDArray[Any]:
+    return matrix.dequantize() if isinstance(matrix, QuantizedMatrix) else matrix.astype(np.float32)
 
 
 # A weight of a model: floats of any rank, or a quantized matrix.

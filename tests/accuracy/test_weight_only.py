@@ -107,6 +107,41 @@ def test_words_are_multiplied_by_an_instruction(name: str, dot: str, instruction
         assert len(re.findall(r"\tvpmaddwd\s", code)) * planes.slots == count * num_sums
 
 
+@pytest.mark.parametrize(
+    "name, dot, instruction",
+    [
+        ("cpu:generic", "i16", "pshufb"),
+        ("cpu:avx2", "i16", "vpshufb"),
+        ("cpu:avx512_vnni", "u8i8", "vpshufb"),
+        ("cpu:aarch64", "i16", "tbl"),
+        ("cpu:aarch64_i8mm", "u8i8", "tbl"),
+    ],
+)
+def test_a_table_is_looked_up_by_an_instruction(name: str, dot: str, instruction: str) -> None:
+    """Each word has two lookups of four weights."""
+    table = RNG.integers(0, 256, 16).tolist()
+
+    def product(b: Writer, x: SSAValue, row_scale: SSAValue, row_sums: SSAValue) -> SSAValue:
+        words = b.weight(RNG.integers(-(1 << 31), 1 << 31, (2, 2, 1, 72)).astype(np.int32))
+        scale = b.weight(randoms((2, 72))[0])
+        operands = x, words, row_scale, row_sums, scale
+        return b(dl.MatmulWeightOnlyDotOp, *operands, bits=4, parts=1, dot=dot, table=table)
+
+    target = CPU_LEVELS[name]
+    x = RNG.integers(-(1 << 31), 1 << 31, (1, 16 if dot == "i16" else 8)).astype(np.int32)
+    p = program(product, x, *randoms((1, 2)), np.zeros((1, 2, 2), np.int32))
+    (expected,) = p.run()
+    for stage in stages_of(target):
+        for step in stage.passes:
+            step.apply(Context(), p.module)
+    # The loops define the lookups by selects.
+    np.testing.assert_allclose(p.run()[0], expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+    code = assembly(emit_kernel(next(iter(kernels_of(p.module))), target).text, target)
+    assert len(re.findall(rf"\t{instruction}\s", code)) >= 2
+    # Selects are `and` and `xor` of two registers; a register is cleared by `xor` with itself.
+    assert not re.search(r"\tv?pxor[dq]?\t%(\wmm\d+), %(?!\1)|\teor\tv", code)
+
+
 def test_words_and_scales_of_a_row_are_prefetched() -> None:
     """Each iteration reads three words and a scale of 64 columns, four cache lines each."""
 

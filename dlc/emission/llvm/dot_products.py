@@ -17,7 +17,7 @@ If the target has an instruction for it, the instruction replaces the last addit
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from dlc.dialects.dl import scalar
@@ -27,8 +27,10 @@ from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, WORD_BITS, unp
 from dlc.emission.common.constants import splat_constant
 from dlc.emission.common.emitter import Handlers
 from dlc.emission.common.registers import Register
-from dlc.emission.llvm.core import LlvmWriter, llvm_type
+from dlc.emission.llvm.byte_tables import LlvmByteTableWriter, TableLookup, find_lookups
+from dlc.emission.llvm.core import llvm_type
 from dlc.emission.llvm.instruction_order import InsertionPoint
+from dlc.emission.llvm.unused_ops import PatternMatch, unused_ops
 from dlc.emission.llvm.value_widths import ValueWidths
 from dlc.ir import Attribute, Operation, SSAValue, VectorType, arith, func, vector
 from dlc.target import Target
@@ -49,9 +51,9 @@ _ELEMENT_TYPES = {"i16": "i16", "u8i8": "i8", "u8i7": "i8", "bf16": "bfloat"}
 
 @dataclass(frozen=True, eq=False)
 class DotProduct:
-    """`Σ dot(a, b) + c` over pairs of `factors` at an op of a kernel, and the ops that define the products.
+    """`multiplier · Σ dot(a, b) + c` over pairs of `factors` at an op of a kernel, and the ops that define the products.
 
-    With pair sums, `steps` are the ops that add the last pair of each word.
+    With pair sums, `steps` are the ops that add the last pair of each word. Without them, `multiplier` is 1.
     """
 
     dot: str
@@ -59,20 +61,23 @@ class DotProduct:
     c: SSAValue
     inner_ops: frozenset[Operation]
     steps: Sequence[Operation] = ()
+    multiplier: int = 1
 
 
 @dataclass(frozen=True)
 class KernelAnalysis:
-    """The analysis of a kernel, which its grids share: the widths of its values, and the additions that end a dot product."""
+    """The analysis of a kernel, which its grids share: the widths of its values, and the ops that end a matched pattern."""
 
     widths: ValueWidths
     products: Mapping[Operation, DotProduct]
+    lookups: Mapping[Operation, TableLookup]
 
     @staticmethod
     def of(kernel: func.FuncOp, target: Target) -> KernelAnalysis:
         """Analyze a kernel for a target."""
         products = _products(kernel, target)
-        return KernelAnalysis(ValueWidths.of(kernel, target, has_dots=bool(products)), products)
+        widths = ValueWidths.of(kernel, target, has_dots=bool(products))
+        return KernelAnalysis(widths, products, find_lookups(kernel, target))
 
 
 def _products(kernel: func.FuncOp, target: Target) -> dict[Operation, DotProduct]:
@@ -83,7 +88,21 @@ def _products(kernel: func.FuncOp, target: Target) -> dict[Operation, DotProduct
             names = [name for name in target.dot_products if PACKED_DOTS[name].total == kind.element_type]
             if (product := next((p for p in (_match_product(op, name) for name in names) if p is not None), None)) is not None:
                 products[op] = product
+    for op, product in list(products.items()):
+        if (shift := _match_multiplier(op, product)) is not None:
+            del products[op]
+            products[shift[0]] = replace(product, inner_ops=product.inner_ops | {op}, multiplier=shift[1])
     return products
+
+
+def _match_multiplier(op: Operation, product: DotProduct) -> tuple[Operation, int] | None:
+    """Return the left shift that is the only use of a sum of pairs that starts at 0, and its multiplier, of up to 15 bits."""
+    uses = list(op.results[0].uses)
+    if len(uses) != 1 or not product.steps or splat_constant(product.c) != 0:
+        return None
+    shift = uses[0].operation
+    amount = splat_constant(shift.rhs) if isinstance(shift, arith.ShLIOp) else None
+    return (shift, 1 << amount) if isinstance(amount, int) and 0 <= amount < 15 else None
 
 
 def _match_product(op: arith.AddiOp | vector.FMAOp, name: str) -> DotProduct | None:
@@ -105,7 +124,7 @@ def _match_integer_product(total: SSAValue, c: SSAValue, name: str) -> DotProduc
             unwrapped = None if wrapped is None else _match_shift(wrapped, arith.ShLIOp, shift, inner_ops)
             if unwrapped is None:
                 return None
-            steps = []
+            steps = list[Operation]()
             chains.append(_match_pairs(unwrapped, inner_ops, steps))
         words = [[x for pair in pairs for x in pair] for pairs in zip(*chains, strict=False)]
         if any(len(chain) != len(words) for chain in chains):
@@ -210,32 +229,18 @@ def _match_mask(x: SSAValue, mask: int, inner_ops: list[Operation]) -> SSAValue 
     return x.owner.lhs
 
 
-def _unused_ops(products: Mapping[Operation, DotProduct]) -> set[Operation]:
-    """Return the ops that only define dot products; several products may share the elements of a word."""
-    unused = {op for product in products.values() for op in product.inner_ops}
-    unused.difference_update(
-        x.owner for p in products.values() for x in (*chain(*p.factors), p.c) if isinstance(x.owner, Operation)
-    )
-    pending = list(unused)
-    while pending:
-        op = pending.pop()
-        if op in unused and not all(use.operation in unused or use.operation in products for use in op.results[0].uses):
-            unused.discard(op)
-            pending += [x.owner for x in op.operands if isinstance(x.owner, Operation)]
-    return unused
-
-
-class LlvmDotProductWriter(LlvmWriter):
+class LlvmDotProductWriter(LlvmByteTableWriter):
     """Emit dot products of packed operands."""
 
     def __init__(self, kernel: func.FuncOp, target: Target, analysis: KernelAnalysis, handlers: Handlers) -> None:
-        super().__init__(kernel, target, analysis.widths, handlers)
+        super().__init__(kernel, target, analysis.widths, analysis.lookups, handlers)
         products = analysis.products.items()
         self.names = {dot: _INTRINSICS[target.architecture, dot] for dot in target.dot_products}
         self.products = {
             op: p for op, p in products if all(t.width in self.names[p.dot] for t in self.layout(op.results[0].type))
         }
-        self.skipped_ops = _unused_ops(self.products)
+        matches = {op: PatternMatch(p.inner_ops, [*chain(*p.factors), p.c]) for op, p in self.products.items()}
+        self.skipped_ops = unused_ops(matches)
         # The factors of each of several words, which are multiplied where the last pair is added.
         steps = ((p, zip(p.steps, p.factors, strict=True)) for p in self.products.values() if len(p.factors) > 1)
         self.words = {step: (p, *factors) for p, words in steps for step, factors in words}
@@ -252,11 +257,11 @@ class LlvmDotProductWriter(LlvmWriter):
         registers, c = self.layout(op.results[0].type), self.regs(product.c)
         if len(product.factors) > 1:
             sums = zip(registers, self.pair_sums.pop(product), c, strict=True)
-            self.bind(op.results[0], [self._add_pairs(*register) for register in sums])
+            self.bind(op.results[0], [self._add_pairs(*register, product.multiplier) for register in sums])
             return
         ((a, b),) = product.factors
         words = zip(registers, self.regs(a), self.regs(b), c, strict=True)
-        self.bind(op.results[0], [self.dot(product.dot, *register) for register in words])
+        self.bind(op.results[0], [self.dot(product.dot, *register, product.multiplier) for register in words])
 
     def _multiply_word(self, product: DotProduct, a: SSAValue, b: SSAValue) -> None:
         """Emit the sums of pairs of products of a word, and add them to those of the words before."""
@@ -275,21 +280,22 @@ class LlvmDotProductWriter(LlvmWriter):
         function = f"call <{2 * type.width} x i16> @llvm.{self.names[name][type.width]}"
         return self.define(f"{function}({elements} {a}, {elements} {b})", a, b)
 
-    def _add_pairs(self, type: Register, pairs: str, c: str) -> str:
-        """Emit `c` plus the sums of neighbouring 16-bit integers."""
+    def _add_pairs(self, type: Register, pairs: str, c: str, multiplier: int = 1) -> str:
+        """Emit `c` plus the sums of neighbouring 16-bit integers times `multiplier`."""
         pair_type = f"<{2 * type.width} x i16>"
         function = f"call {llvm_type(type)} @llvm.{self.names['i16'][type.width]}"
-        return self.compute("add", type, self.define(f"{function}({pair_type} {pairs}, {pair_type} splat (i16 1))", pairs), c)
+        call = f"{function}({pair_type} {pairs}, {pair_type} splat (i16 {multiplier}))"
+        return self.compute("add", type, self.define(call, pairs), c)
 
     def _bitcast(self, type: Register, x: str, elements: str) -> str:
         """Emit the elements of the words of a register."""
         packed_type = llvm_type(type.with_kind("i32"))
         return self.define_once(f"bitcast {packed_type} {x} to {elements}", x, insertion_point=InsertionPoint.MOVABLE)
 
-    def dot(self, name: str, type: Register, a: str, b: str, c: str) -> str:
-        """Emit `dot(a, b) + c`."""
+    def dot(self, name: str, type: Register, a: str, b: str, c: str, multiplier: int) -> str:
+        """Emit `multiplier · dot(a, b) + c`."""
         if PACKED_DOTS[name].pair_sums is not None:
-            return self._add_pairs(type, self._multiply_pairs(name, type, a, b), c)
+            return self._add_pairs(type, self._multiply_pairs(name, type, a, b), c, multiplier)
         count = PACKED_DOTS[name].count * type.width
         vector_type, element_vector_type = llvm_type(type), f"<{count} x {_ELEMENT_TYPES[name]}>"
         a, b = (self._bitcast(type, x, element_vector_type) for x in (a, b))

@@ -1,16 +1,19 @@
 """Block formats of GGUF: how each stores its weights, as integers with a scale and a zero point per block.
 
 The formats are those of ggml (ggml-common.h, ggml-quants.c). A row of a tensor is a sequence of blocks. Every weight is
-`scale · (integer - zero)`, with one scale, and for some formats a zero point, per group of 16 or 32 weights:
+`scale · integer + minimum`, with one scale, and for some formats a minimum, per group of 16 or 32 weights:
 
-    integers    formats                 scale                       zero point
-    int4        Q4_0, Q3_K              of the group
-    uint4       Q4_1, Q4_K              of the group                -minimum / scale
-    int8        Q8_0, Q5_0, Q6_K        of the group
-                IQ4_NL, IQ4_XS          integers from a table
-    uint8       Q5_1, Q5_K, Q2_K        of the group                -minimum / scale
-
-Scales of K formats are products of a 16-bit float and a small integer, which f32 represents exactly.
+    integers    formats                 scales and minima
+    int4        Q4_0                    f16
+                Q3_K                    products of an integer and an f16
+    uint4       Q4_1                    f16
+                Q4_K                    products of an integer and an f16
+    int8        Q8_0, Q5_0              f16
+                Q6_K                    products of an integer and an f16
+    uint8       Q5_1                    f16
+                Q5_K, Q2_K              products of an integer and an f16
+                IQ4_NL                  f16; integers are indices of a table
+                IQ4_XS                  products of an integer and an f16; integers are indices of a table
 """
 
 from __future__ import annotations
@@ -58,8 +61,8 @@ def _field(blocks: Array, start: int, count: int, dtype: Any) -> Array:
 
 
 def _floats(blocks: Array, start: int) -> Array:
-    """Return the f16 at byte `start` of each block, as f32 [rows, blocks, 1]."""
-    return _field(blocks, start, 1, np.float16).astype(np.float32)
+    """Return the f16 at byte `start` of each block, [rows, blocks]."""
+    return _field(blocks, start, 1, np.float16)[..., 0]
 
 
 def _nibbles(packed: Array) -> Array:
@@ -67,20 +70,14 @@ def _nibbles(packed: Array) -> Array:
     return np.concatenate([packed & 15, packed >> 4], -1)
 
 
-def _matrix(integers: Array, scale: Array, minimum: Array | None = None) -> QuantizedMatrix:
-    """Return the matrix of weights `scale · integer + minimum`; integers [rows, …], scales and minima [rows, groups]."""
-    rows = integers.shape[0]
-    integers, scale = integers.reshape(rows, -1), np.ascontiguousarray(scale.reshape(rows, -1), np.float32)
-    if minimum is None:
-        return QuantizedMatrix(integers, scale, None)
-    minimum = np.ascontiguousarray(minimum.reshape(rows, -1), np.float32)
-    is_constant = scale == 0
-    if is_constant.any():
-        # A group of equal weights: 1 · (0 + minimum).
-        grouped = integers.astype(np.uint8).reshape(*scale.shape, -1)
-        integers = np.where(is_constant[..., None], 0, grouped).astype(integers.dtype).reshape(rows, -1)
-        scale = np.where(is_constant, np.float32(1), scale)
-    return QuantizedMatrix(integers, scale, -minimum / scale)
+def _matrix(
+    integers: Array,
+    scale: Array | QuantizedMatrix,
+    minimum: Array | QuantizedMatrix | None = None,
+    table: NDArray[np.int8] | None = None,
+) -> QuantizedMatrix:
+    """Return the matrix of weights `scale · integer + minimum`; integers [rows, …], floats [rows, groups]."""
+    return QuantizedMatrix(integers.reshape(integers.shape[0], -1), scale, minimum=minimum, table=table)
 
 
 def _decode_q8_0(blocks: Array) -> QuantizedMatrix:
@@ -117,38 +114,36 @@ def _two_bits(packed: Array) -> Array:
 
 def _decode_q2_k(blocks: Array) -> QuantizedMatrix:
     scales = blocks[..., :16]
-    d, minimum = _floats(blocks, 80), _floats(blocks, 82)
-    return _matrix(_two_bits(blocks[..., 16:80]), d * (scales & 15), -minimum * (scales >> 4))
+    scale = _matrix((scales & 15).view(np.int8), _floats(blocks, 80))
+    return _matrix(_two_bits(blocks[..., 16:80]), scale, _matrix(scales >> 4, -_floats(blocks, 82)))
 
 
 def _decode_q3_k(blocks: Array) -> QuantizedMatrix:
-    high_bytes, low_scales, d = blocks[..., None, :32], blocks[..., 96:108], _floats(blocks, 108)
+    high_bytes, low_scales = blocks[..., None, :32], blocks[..., 96:108]
     high_bits = ((high_bytes >> np.arange(8, dtype=np.uint8)[:, None]) & 1).reshape(*blocks.shape[:-1], -1)
     integers = (_two_bits(blocks[..., 32:96]) | (high_bits << 2)).view(np.int8) - np.int8(4)
     high_scales = (low_scales[..., None, 8:] >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & 3
     scales = _nibbles(low_scales[..., :8]) | (high_scales.reshape(*blocks.shape[:-1], -1) << 4)
-    return _matrix(integers.astype(_INT4), d * (scales.astype(np.float32) - 32))
+    return _matrix(integers.astype(_INT4), _matrix(scales.view(np.int8) - np.int8(32), _floats(blocks, 108)))
 
 
-def _six_bit_scales(packed: Array) -> tuple[Array, Array]:
-    """Return the 8 scales and 8 minima of 6 bits of Q4_K and Q5_K from 12 bytes."""
-    low, high, last = packed[..., :4], packed[..., 4:8], packed[..., 8:]
+def _six_bit_scales(blocks: Array) -> tuple[QuantizedMatrix, QuantizedMatrix]:
+    """Return the scales and minima of Q4_K and Q5_K, 8 of 6 bits of each block."""
+    low, high, last = blocks[..., 4:8], blocks[..., 8:12], blocks[..., 12:16]
     scales = np.concatenate([low & 63, (last & 15) | ((low >> 6) << 4)], -1)
     minima = np.concatenate([high & 63, (last >> 4) | ((high >> 6) << 4)], -1)
-    return scales, minima
+    return _matrix(scales.view(np.int8), _floats(blocks, 0)), _matrix(minima, -_floats(blocks, 2))
 
 
 def _decode_q4_k(blocks: Array) -> QuantizedMatrix:
-    scales, minima = _six_bit_scales(blocks[..., 4:16])
     packed = blocks[..., 16:].reshape(*blocks.shape[:-1], 4, 32)
-    return _matrix(_nibbles(packed).astype(_UINT4), _floats(blocks, 0) * scales, -_floats(blocks, 2) * minima)
+    return _matrix(_nibbles(packed).astype(_UINT4), *_six_bit_scales(blocks))
 
 
 def _decode_q5_k(blocks: Array) -> QuantizedMatrix:
-    scales, minima = _six_bit_scales(blocks[..., 4:16])
     high_bits = (blocks[..., None, 16:48] >> np.arange(8, dtype=np.uint8)[:, None]) & 1
     low_bits = _nibbles(blocks[..., 48:].reshape(*blocks.shape[:-1], 4, 32)).reshape(high_bits.shape)
-    return _matrix(low_bits | (high_bits << 4), _floats(blocks, 0) * scales, -_floats(blocks, 2) * minima)
+    return _matrix(low_bits | (high_bits << 4), *_six_bit_scales(blocks))
 
 
 def _decode_q6_k(blocks: Array) -> QuantizedMatrix:
@@ -156,19 +151,19 @@ def _decode_q6_k(blocks: Array) -> QuantizedMatrix:
     # Two halves of 128 weights: 64 bytes of low bits and 32 bytes of high bits.
     low, high = blocks[..., :128].reshape(*lead, 2, 64), _two_bits(blocks[..., 128:192]).reshape(*lead, 2, 128)
     integers = (_nibbles(low) | (high << 4)).view(np.int8) - np.int8(32)
-    return _matrix(integers, _floats(blocks, 208) * _field(blocks, 192, 16, np.int8))
+    return _matrix(integers, _matrix(_field(blocks, 192, 16, np.int8), _floats(blocks, 208)))
 
 
 def _decode_iq4_nl(blocks: Array) -> QuantizedMatrix:
-    return _matrix(_IQ4_VALUES[_nibbles(blocks[..., 2:])], _floats(blocks, 0))
+    return _matrix(_nibbles(blocks[..., 2:]), _floats(blocks, 0), table=_IQ4_VALUES)
 
 
 def _decode_iq4_xs(blocks: Array) -> QuantizedMatrix:
     high = (_field(blocks, 2, 1, np.uint16) >> np.arange(0, 16, 2, dtype=np.uint16)) & 3
     low = (blocks[..., 4:8, None] >> np.array([0, 4], np.uint8)).reshape(*blocks.shape[:-1], 8) & 15
-    scales = (low | (high << 4)).astype(np.float32) - 32
+    scales = (low | (high << 4)).astype(np.int8) - np.int8(32)
     packed = blocks[..., 8:].reshape(*blocks.shape[:-1], 8, 16)
-    return _matrix(_IQ4_VALUES[_nibbles(packed)], _floats(blocks, 0) * scales)
+    return _matrix(_nibbles(packed), _matrix(scales, _floats(blocks, 0)), table=_IQ4_VALUES)
 
 
 def _blocks(name: str, elements: int, bytes: int, decode: Callable[[Array], QuantizedMatrix]) -> GgufType:

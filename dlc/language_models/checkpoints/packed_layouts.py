@@ -133,9 +133,12 @@ class PackedLayout:
         midpoint = 1 << (self.bits - 1)
         if (zero == midpoint).all():
             signed = (integers.astype(np.int16) - midpoint).astype(np.int8)
-            return QuantizedMatrix(signed.astype(_INT4) if self.bits == 4 else signed, scale, None, order)
+            return QuantizedMatrix(signed.astype(_INT4) if self.bits == 4 else signed, scale, input_order=order)
         return QuantizedMatrix(
-            integers.astype(_UINT4) if self.bits == 4 else integers, scale, np.ascontiguousarray(zero, np.float32), order
+            integers.astype(_UINT4) if self.bits == 4 else integers,
+            scale,
+            np.ascontiguousarray(zero, np.float32),
+            input_order=order,
         )
 
     def _unpack(self, words: NDArray[Any]) -> NDArray[np.uint8]:

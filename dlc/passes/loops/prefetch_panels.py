@@ -71,7 +71,9 @@ class PrefetchPanelsPass(TargetPass, KernelPass):
             if isinstance(loop, scf.ForOp) and (steps := constant_range(loop)) is not None:
                 prefetcher = _LoopPrefetcher(loop, steps, self.target.costs, settings, constants)
                 has_enough_rows = prefetcher.word_bytes or prefetcher.num_rows >= settings.min_rows
-                if steps.stop - steps.start >= settings.min_steps and has_enough_rows:
+                if prefetcher.num_steps >= settings.min_steps and has_enough_rows:
+                    if prefetcher.word_bytes:
+                        _hoist_invariant_reads(loop)
                     prefetcher.run()
 
 
@@ -93,6 +95,14 @@ class _LoopPrefetcher:
         self.distance = -(-settings.word_bytes // self.word_bytes) if self.word_bytes else settings.prefetch_distance
         assert loop.parent is not None
         self.before_loop = OpBuilder(constants, loop.parent, loop.location, anchor=loop)
+
+    @property
+    def num_steps(self) -> int:
+        """The steps of the loop; if it unpacks words, times those of the surrounding loop that advances in the same panel."""
+        steps, outer = self.steps.stop - self.steps.start, self.loop.parent_op()
+        is_nested = self.word_bytes and isinstance(outer, scf.ForOp) and outer.iter_args
+        outer_steps = constant_range(outer) if is_nested and isinstance(outer, scf.ForOp) else None
+        return steps if outer_steps is None else steps * len(outer_steps)
 
     def run(self) -> None:
         next_panels: dict[SSAValue, NextPanel | None] = {}
@@ -172,6 +182,23 @@ class _LoopPrefetcher:
             line = builder.floordiv(line, count)
         line_indices[-1] = builder.multiply(line_indices[-1], line_starts.step)
         builder.prefetch(tile.result, [line, *line_indices] if rows else line_indices, L1_READ_HINTS)
+
+
+def _hoist_invariant_reads(loop: scf.ForOp) -> None:
+    """Move reads of vectors that are the same in all iterations before the loop; LLVM does not move loads over prefetches."""
+    body, block = loop.body.block, loop.parent
+    assert block is not None
+    if any(isinstance(op, vector.TransferWriteOp | memref.StoreOp) for op in body.ops):
+        return
+    for op in list(body.ops):
+        is_movable = isinstance(op, vector.TransferReadOp | arith.ExtFOp)
+        if is_movable and all(_block_of(value) is not body for value in op.operands):
+            op.detach()
+            block.insert_op_before(op, loop)
+
+
+def _block_of(value: SSAValue) -> object:
+    return value.owner.parent if isinstance(value.owner, Operation) else value.owner
 
 
 def _panel_reads(loop: scf.ForOp, unpacks_words: bool) -> Iterator[tuple[vector.TransferReadOp, int]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import ml_dtypes
 import numpy as np
 
@@ -55,6 +57,10 @@ def _sample(
     return Sample(dl.MatmulWeightOnlyOp, tuple(operands), expected, {"of": of, **properties}, tolerance, label)
 
 
+# Unsorted, and with equal entries.
+_TABLE = (7, 255, 0, 128, 127, 3, 99, 200, 200, 1, 254, 16, 15, 64, 8, 31)
+
+
 def _unpacked(bits: int, words: np.ndarray) -> np.ndarray:
     """Return the integers of words [B, W, S, N] of bit planes, one at a time, as [B, W, k, N]."""
     plane_bits = {2: [2], 4: [4], 5: [4, 1], 6: [4, 2], 8: [8]}[bits]
@@ -78,6 +84,9 @@ def _dots(
     zero: bool = False,
     dot: str = "i16",
     parts: int = 1,
+    scale_dtype: type = F32,
+    has_step_scales: bool = False,
+    table: Sequence[int] | None = None,
 ) -> Sample:
     row_dtype, random = numpy_dtype(PACKED_DOTS[dot].weights), np.random.default_rng(len(label))
     blocks, steps, size, columns = words
@@ -86,25 +95,33 @@ def _dots(
     packed = random.integers(low, high + 1, fours).astype(row_dtype)
     in_order = packed[..., [0, 2, 1, 3]] if dot == "i16" else packed
     x = (in_order.astype(int) * ([[256], [1]] if parts == 2 else 1)).sum(-2).reshape(*rows, blocks, steps, -1)
-    row_scale = (random.random((*rows, blocks)) / 256 ** (parts if dot != "i16" else 2)).astype(F32)
+    scale_shape = (*rows, blocks, steps) if has_step_scales else (*rows, blocks, 1)
+    row_scale = (random.random(scale_shape) / 256 ** (parts if dot != "i16" else 2)).astype(F32)
+    step_scales = random.integers(-128, 128, (blocks, steps, columns)).astype(np.int8)
     weights = random.integers(-(1 << 31), 1 << 31, words).astype(I32)
     bias = 1 << (bits - 1)
     operands = [
         packed.reshape(*rows, -1).view(I32),
         weights,
-        row_scale,
-        (x.sum(-1) * row_scale[..., None]).astype(F32) if zero else (-bias * x.sum(-1)).astype(I32),
-        (random.random((blocks, columns)) / 16).astype(F32),
+        row_scale if has_step_scales else row_scale[..., 0],
+        (x.sum(-1) * row_scale).astype(F32) if zero else (-bias * x.sum(-1)).astype(I32),
+        (random.random((blocks, columns)) / 16).astype(scale_dtype),
         *([random.integers(0, 16, (blocks, columns)).astype(F32)] if zero else []),
+        *([step_scales] if has_step_scales else []),
     ]
 
     def expected(*operands: np.ndarray) -> np.ndarray:
         zeros = operands[5][:, None, None] if zero else bias
-        floats = x * row_scale.astype(np.float64)[..., None, None]
-        scaled = (_unpacked(bits, weights) - zeros) * operands[4].astype(np.float64)[:, None, None]
+        floats = x * row_scale.astype(np.float64)[..., None]
+        integers = _unpacked(bits, weights)
+        integers = integers if table is None else np.asarray(table)[integers]
+        scaled = (integers - zeros) * operands[4].astype(np.float64)[:, None, None]
+        if has_step_scales:
+            scaled = scaled * step_scales[:, :, None]
         return floats.reshape(*rows, -1) @ scaled.reshape(-1, columns)
 
-    return Sample(dl.MatmulWeightOnlyDotOp, tuple(operands), expected, {"bits": bits, "parts": parts, "dot": dot}, 4e-6, label)
+    properties = {"bits": bits, "parts": parts, "dot": dot} | ({} if table is None else {"table": table})
+    return Sample(dl.MatmulWeightOnlyDotOp, tuple(operands), expected, properties, 4e-6, label)
 
 
 def _nibbles(label: str, dtype: np.dtype, *shape: int) -> Sample:
@@ -134,6 +151,10 @@ SAMPLES = [
     _dots("fours_of_bytes", 8, (33,), (2, 2, 8, 33), zero=True, dot="u8i8"),
     _dots("fours_of_five_bits", 5, (5,), (2, 1, 5, 16), zero=True, dot="u8i8"),
     _dots("fours_of_two_bits", 2, (1,), (3, 1, 1, 40), zero=True, dot="u8i7"),
+    _dots("half_precision_scales", 4, (1,), (3, 2, 1, 40), scale_dtype=np.float16),
+    _dots("two_level_scales", 6, (2,), (2, 3, 3, 17), scale_dtype=np.float16, has_step_scales=True, dot="u8i8"),
+    _dots("table_of_pairs", 4, (1,), (3, 2, 1, 40), table=_TABLE),
+    _dots("table_of_fours", 4, (2,), (2, 1, 3, 17), table=_TABLE, dot="u8i8", parts=2, has_step_scales=True),
     _dots("parts_of_bytes", 8, (1,), (2, 2, 8, 33), dot="u8i8", parts=2),
     _dots("parts_of_six_bits", 6, (1,), (2, 2, 6, 40), dot="u8i8", parts=2),
     _dots("parts_of_rows", 6, (3,), (2, 1, 3, 33), dot="u8i7", parts=2),

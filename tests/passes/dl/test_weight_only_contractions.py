@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from dlc.dialects import dl
+from dlc.dialects.dl.base import element_type_of
 from dlc.dialects.dl.dtypes import element_type
-from dlc.ir import SSAValue
+from dlc.ir import Context, SSAValue, f32, i8
 from dlc.passes.dl.low_precision.quantize_weights import QuantizeWeightsPass
 from dlc.passes.dl.low_precision.weight_only_contractions import WeightOnlyContractionsPass
-from dlc.target import resolve
+from dlc.target import CPU_LEVELS, resolve
 from tests.passes.programs import Program, Writer, program, randoms
 
 INT4, UINT4 = ml_dtypes.int4, ml_dtypes.uint4
@@ -166,3 +167,40 @@ def test_dot_general_that_is_a_matmul(rhs_contract: int, last: str) -> None:
     axes = {"lhs_batch": (), "rhs_batch": (), "lhs_contract": (2,), "rhs_contract": (rhs_contract,)}
     p = program(lambda b, x: b(dl.DotGeneralOp, x, b.weight(w), **axes), *randoms((2, 3, 128)))
     assert p.apply(QuantizeWeightsPass(resolve("cpu:generic"), exact_rows=True), tolerance=0.2).ops[-1] == last
+
+
+def nested(table: bool, transposed: bool) -> Program:
+    """A row times weights [64, 8] in blocks of 8 with two-level scales: int8 per block, f16 per 32 weights."""
+
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        shape, axis = ((8, 64), 1) if transposed else ((64, 8), 0)
+        per_block, per_large_block = (tuple(s // n if a == axis else s for a, s in enumerate(shape)) for n in (8, 32))
+        codes = b.weight(RNG.integers(0, 16, shape).astype(np.uint8))
+        values = np.arange(-100, 60, 10).astype(np.int8)
+        codes = b(dl.GatherOp, b.constant(values, i8), codes, axis=0) if table else codes
+        fine_scale = b.weight(RNG.integers(-9, 9, per_block).astype(np.int8))
+        scale = b(dl.CastOp, b.weight(RNG.uniform(0.01, 0.02, per_large_block).astype(np.float16)), to=f32)
+        scale = b(dl.DequantizeOp, fine_scale, scale, b.scalar(0, like=element_tensor(np.int8)), axis=axis)
+        w = b(dl.DequantizeOp, codes, scale, b.scalar(0, like=element_tensor(np.int8 if table else np.uint8)), axis=axis)
+        w = b(dl.TransposeOp, w, permutation=(1, 0)) if transposed else w
+        return b(dl.MatmulOp, x, w, min_lhs_bits=16)
+
+    return program(body, *randoms((1, 64)))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("table", [False, True], ids=["integers", "table"])
+@pytest.mark.parametrize("name", ["cpu:avx2", "cpu:avx512_vnni", "cpu:aarch64", "cpu:riscv64"])
+def test_two_level_scales_and_tables(name: str, table: bool, transposed: bool) -> None:
+    p, target = nested(table, transposed), CPU_LEVELS[name]
+    (expected,) = p.run()
+    WeightOnlyContractionsPass(target).apply(Context(), p.module)
+    np.testing.assert_allclose(p.run()[0], expected, atol=1e-4 * np.abs(expected).max())
+    products = [op for op in p.module.walk() if isinstance(op, dl.MatmulWeightOnlyDotOp | dl.MatmulWeightOnlyOp)]
+    (product,) = products
+    if not target.dot_products:
+        assert isinstance(product, dl.MatmulWeightOnlyOp)
+        return
+    assert isinstance(product, dl.MatmulWeightOnlyDotOp)
+    assert [str(element_type_of(v)) for v in product.operands[4:]] == ["f16", "i8"]
+    assert dl.base.number(product.bits) == 4 and (product.table is not None) == table

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import Array, Tensor, compatible, element_type_of, memoize_by_signature, number, shape_of, tensor_type
+from dlc.dialects.dl.base import (
+    Array,
+    Tensor,
+    compatible,
+    element_type_of,
+    ints,
+    memoize_by_signature,
+    number,
+    shape_of,
+    tensor_type,
+)
 from dlc.dialects.dl.contractions.contraction import iteration_space
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.dialects.dl.interfaces import Body, Contraction, Structure
 from dlc.dialects.dl.low_precision.bit_planes import BitPlanes
+from dlc.dialects.dl.low_precision.byte_table import TABLE_BITS, TABLE_SIZE, lookup_bytes
 from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, DotAccumulator, unpack_words
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     AffineExpr,
+    DenseArrayBase,
     IntegerAttr,
     SSAValue,
     StringAttr,
     TensorType,
     arith,
+    bf16,
+    f16,
     f32,
+    i8,
     i32,
     irdl_op_definition,
     operand_def,
     opt_operand_def,
+    opt_prop_def,
     prop_def,
     result_def,
 )
@@ -52,12 +68,17 @@ class MatmulWeightOnlyDotOp(Contraction):
     (`dl.view_as_i32`): of four consecutive ones the first and third, then the second and fourth for `i16`. With two `parts`,
     row integers are `256·high + low` of signed bytes, and each word of high parts precedes that of the low parts. `row_scale`
     […, B] are the scales of rows. `row_sums` […, B, W] holds for each step the sum of the row integers times their scale as
-    f32, or without `zero` the start of the integer sum as i32: the row sum times a negated zero point that all weights share.
-    This is not verified. `scale` and `zero` [B, N] are f32. The sum over the words of a step is exact if i32 holds it; the sum
+    f32, or without zero points the start of the integer sum as i32: the row sum times a negated zero point of all weights. This
+    is not verified. `scale` [B, N] is f32, f16 or bf16. The sum over the words of a step is exact if i32 holds it; the sum
     over steps is f32.
 
-    (C1) `dot` is one of those three, `bits` has a layout and is at most 6 for `u8i7`, and `parts` is 1, or 2 for bytes; (C2)
-    `lhs` and `words` are i32, and so is `row_sums` without `zero`; the others are f32; (C3) shapes are as above.
+    `factors` are optional: the zero points, f32 [B, N]; or step scales, i8 [B, W, N], for two-level scales. Weights of step w
+    are then multiplied by `scale[b, n] · factors[b, w, n]`, zero points are 0, and `row_scale` […, B, W] has a scale per step.
+    With a `table` of 16 unsigned bytes, weights are its entries at the stored integers.
+
+    (C1) `dot` is one of those three, `bits` has a layout and is at most 6 for `u8i7`, and `parts` is 1, or 2 for bytes; a
+    `table` has 16 entries, with 4 bits and not `u8i7`; (C2) `lhs` and `words` are i32, and so is `row_sums` without zero
+    points; `scale` and `factors` are as above, the others are f32; (C3) shapes are as above.
     """
 
     name = "dl.matmul_weight_only_dot"
@@ -66,10 +87,11 @@ class MatmulWeightOnlyDotOp(Contraction):
     row_scale = operand_def(TensorType)
     row_sums = operand_def(TensorType)
     scale = operand_def(TensorType)
-    zero = opt_operand_def(TensorType)
+    factors = opt_operand_def(TensorType)
     bits = prop_def(IntegerAttr)
     parts = prop_def(IntegerAttr)
     dot = prop_def(StringAttr)
+    table = opt_prop_def(DenseArrayBase)
     result = result_def(TensorType)
 
     @property
@@ -81,6 +103,16 @@ class MatmulWeightOnlyDotOp(Contraction):
     def num_parts(self) -> int:
         """The number of parts of a row integer."""
         return number(self.parts)
+
+    @property
+    def has_step_scales(self) -> bool:
+        """True if steps have scales of their own."""
+        return self.factors is not None and element_type_of(self.factors) == i8
+
+    @property
+    def has_zero(self) -> bool:
+        """True if there are zero points."""
+        return self.factors is not None and not self.has_step_scales
 
     @property
     def has_pairs(self) -> bool:
@@ -102,18 +134,20 @@ class MatmulWeightOnlyDotOp(Contraction):
             raise DTypeError(f"dl.matmul_weight_only_dot: weights of {bits} bits, dot {dot!r}; expected {expected} (C1)")
         if not 1 <= parts <= (1 if self.has_pairs else 2):
             raise DTypeError(f"dl.matmul_weight_only_dot: {parts} parts of {dot!r}; expected 1, or 2 of bytes (C1)")
+        if self.table is not None and (len(ints(self.table)) != TABLE_SIZE or bits != TABLE_BITS or dot == "u8i7"):
+            raise DTypeError(f"dl.matmul_weight_only_dot: table of {bits} bits, dot {dot!r}; expected 16 entries, 4 bits (C1)")
         types = [element_type_of(v) for v in self.operands]
-        sums_type = i32 if self.zero is None else f32
-        if types != [i32, i32, f32, sums_type, *(f32 for _ in types[4:])]:
-            raise DTypeError(f"dl.matmul_weight_only_dot: operands of {types}; expected i32, i32, f32, {sums_type}, f32 (C2)")
+        expected_types = [i32, i32, f32, f32 if self.has_zero else i32]
+        if types[:4] != expected_types or types[4] not in (f32, f16, bf16) or types[5:] not in ([], [f32], [i8]):
+            expected = ", ".join(map(str, expected_types))
+            raise DTypeError(f"dl.matmul_weight_only_dot: operands of {types}; expected {expected}, floats, f32 or i8 (C2)")
         (*lead, k), words = shape_of(self.lhs) or (1,), shape_of(self.words)
         if len(words) != 4 or is_known_different(words[2] % self.planes.words, 0):
             raise ShapeError(
                 f"dl.matmul_weight_only_dot: words {words}; expected [B, W, S, N] with groups of {self.planes.words} words (C3)"
             )
         blocks, steps, words_per_step, columns = words
-        parameters = [(blocks, columns) for _ in self.operands[4:]]
-        expected = [(*lead, blocks), (*lead, blocks, steps), *parameters]
+        expected = [(*lead, *self._scale_axes), (*lead, blocks, steps), *self._parameter_shapes]
         shapes = [shape_of(v) for v in self.operands[2:]]
         row_words = blocks * steps * self._row_words(words_per_step)
         if is_known_different(k, row_words) or not all(map(compatible, shapes, expected)):
@@ -121,20 +155,32 @@ class MatmulWeightOnlyDotOp(Contraction):
             raise ShapeError(f"dl.matmul_weight_only_dot: shapes {shape_text} do not match words {words} (C3)")
         return [tensor_type((*lead, columns), f32)]
 
+    @property
+    def _scale_axes(self) -> tuple[Size, ...]:
+        """The sizes of the axes of blocks and steps along which scales of rows vary."""
+        return shape_of(self.words)[: 2 if self.has_step_scales else 1]
+
+    @property
+    def _parameter_shapes(self) -> Sequence[tuple[Size, ...]]:
+        """The shapes of `scale` and `factors`."""
+        blocks, steps, _, columns = shape_of(self.words)
+        factors = (blocks, steps, columns) if self.has_step_scales else (blocks, columns)
+        return [(blocks, columns), factors][: len(self.operands) - 4]
+
     def _row_words(self, words_per_step: Size) -> Size:
         """Return the number of words of row integers per step."""
         slots = words_per_step // self.planes.words * self.planes.slots
         return slots * (2 if self.has_pairs else self.num_parts)
 
     def reference(self, *operands: Array) -> Array:
-        x, words, row_scale, row_sums, scale, *zero = operands
+        x, words, row_scale, row_sums, scale, *factors = operands
         sums = np.einsum("...bwk,bwkn->...bwn", *self.unpack_integers(x, words))
-        if not zero:
+        if not self.has_zero:
             sums = sums + row_sums[..., None]
-        sums = sums.astype(np.float32) * row_scale[..., None, None]
-        for z in zero:
-            sums = sums - row_sums[..., None] * z[:, None]
-        return (sums.sum(-2) * scale).sum(-2)
+        sums = sums.astype(np.float32) * row_scale.reshape(*row_scale.shape[: x.ndim], -1)[..., None]
+        for values in factors:
+            sums = sums * values if self.has_step_scales else sums - row_sums[..., None] * values[:, None]
+        return (sums.sum(-2) * scale.astype(np.float32)).sum(-2)
 
     def unpack_integers(self, x: Array, words: Array) -> tuple[Array, Array]:
         """Return the integers of rows […, B, W, k] and weights [B, W, k, N], both in the order of the weights."""
@@ -145,13 +191,15 @@ class MatmulWeightOnlyDotOp(Contraction):
             fours = fours[..., [0, 2, 1, 3]]
         weights = (1 << (_PART_BITS * np.arange(self.num_parts)[::-1]))[:, None]
         rows = (fours * weights).sum(-2)
-        return rows.reshape(*rows.shape[:-2], size), self.planes.unpack(words).astype(np.int64)
+        weights = self.planes.unpack(words).astype(np.int64)
+        if self.table is not None:
+            weights = np.asarray(ints(self.table))[weights]
+        return rows.reshape(*rows.shape[:-2], size), weights
 
     @memoize_by_signature
     def structure(self) -> Structure:
         *lead, _ = shape_of(self.lhs)
         blocks, steps, words_per_step, columns = shape_of(self.words)
-        parameters = [(blocks, columns) for _ in self.operands[4:]]
         words, row_words = int(words_per_step), int(self._row_words(words_per_step))
         view = (*lead, blocks, steps, row_words)
 
@@ -159,38 +207,50 @@ class MatmulWeightOnlyDotOp(Contraction):
             *rows, n, b, w = iterators
             row_indices = [[*rows, b, w, AffineExpr.constant(j)] for j in range(row_words)]
             weight_indices = [[b, w, AffineExpr.constant(j), n] for j in range(words)]
+            parameter_indices = [[b, w, n] if len(shape) == 3 else [b, n] for shape in self._parameter_shapes]
             return [
                 row_indices[0],
                 weight_indices[0],
-                [*rows, b],
+                [*rows, b, w][: len(rows) + len(self._scale_axes)],
                 [*rows, b, w],
-                *([b, n] for _ in parameters),
+                *parameter_indices,
                 *row_indices[1:],
                 *weight_indices[1:],
                 [*rows, n],
             ]
 
         repeated_operands = (0,) * (row_words - 1) + (1,) * (words - 1)
-        distinct_views = (view, shape_of(self.words), (*lead, blocks), (*lead, blocks, steps), *parameters)
+        row_scales = (*lead, *self._scale_axes)
+        distinct_views = (view, shape_of(self.words), row_scales, (*lead, blocks, steps), *self._parameter_shapes)
         views = (*distinct_views, *(distinct_views[k] for k in repeated_operands), (*lead, columns))
         return replace(iteration_space((*lead, columns), (blocks, steps), views, indices), repeated_operands=repeated_operands)
 
     def accumulate(self, body: Body, total: SSAValue, *elements: SSAValue) -> SSAValue:
-        first, word, row_scale, row_sum, scale, *optional_elements = elements
-        zero, others = (optional_elements[0], optional_elements[1:]) if self.zero is not None else (None, optional_elements)
+        first, word, row_scale, row_sum, scale, *others = elements
+        factor = others.pop(0) if self.factors is not None else None
         num_other_rows = int(self._row_words(shape_of(self.words)[2])) - 1
         rows, words = [first, *others[:num_other_rows]], [word, *others[num_other_rows:]]
-        start = row_sum if zero is None else scalar.like(body, 0, word)
+        start = scalar.like(body, 0, word) if self.has_zero else row_sum
         products = self._integer_sum(body, start, rows, words)
         products = scalar.multiply(body, scalar.convert(body, products, i32, f32), row_scale)
-        if zero is not None:
-            products = scalar.multiply_add(body, body(arith.NegfOp(row_sum)), zero, products)
-        return scalar.multiply_add(body, products, scale, total)
+        if factor is not None and self.has_step_scales:
+            products = scalar.multiply(body, products, scalar.convert(body, factor, i8, f32))
+        elif factor is not None:
+            products = scalar.multiply_add(body, body(arith.NegfOp(row_sum)), factor, products)
+        return scalar.multiply_add(body, products, scalar.convert(body, scale, element_type_of(self.scale), f32), total)
+
+    def _extract(self, body: Body, words: Sequence[SSAValue], slot: int) -> Iterator[SSAValue]:
+        """Emit the weights of a slot of a group of words, as operands of dot products."""
+        planes, slot_words = self.planes, words
+        if self.table is not None:
+            slot_words = [lookup_bytes(body, ints(self.table), planes.extract(body, words, slot, None))]
+            planes, slot = BitPlanes(8), 0
+        for half in (0, 1) if self.has_pairs else (None,):
+            yield planes.extract(body, slot_words, slot, half)
 
     def _integer_sum(self, body: Body, start: SSAValue, rows: Sequence[SSAValue], words: Sequence[SSAValue]) -> SSAValue:
         """Emit `start` plus the sum of the products of a step."""
         planes, dot, remaining = self.planes, PACKED_DOTS[self.dot.data], iter(rows)
-        halves = (0, 1) if self.has_pairs else (None,)
         # The sum of each part, the high part first.
         sums = [*[scalar.like(body, 0, start)] * (self.num_parts - 1), start]
         max_row_magnitude = -int(scalar.limits(dot.weights)[0])
@@ -198,8 +258,7 @@ class MatmulWeightOnlyDotOp(Contraction):
         for group in range(len(words) // planes.words):
             group_words = words[group * planes.words : (group + 1) * planes.words]
             for slot in range(planes.slots):
-                for half in halves:
-                    weights = planes.extract(body, group_words, slot, half)
+                for weights in self._extract(body, group_words, slot):
                     for accumulator in accumulators:
                         accumulator.add(body, weights, next(remaining))
         *high, low = (accumulator.finish(body) for accumulator in accumulators)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.arithmetic.conversion import CastOp
@@ -10,26 +10,34 @@ from dlc.dialects.dl.arithmetic.elementwise import SubOp
 from dlc.dialects.dl.base import element_type_of, number, rank_of, shape_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.contraction import MatmulOp
-from dlc.dialects.dl.dtypes import ELEMENT_TYPES
+from dlc.dialects.dl.creation import ConstantOp
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES, array_of
 from dlc.dialects.dl.interfaces import is_unsigned
+from dlc.dialects.dl.low_precision.bit_planes import BitPlanes
+from dlc.dialects.dl.low_precision.byte_table import TABLE_BITS, TABLE_SIZE
 from dlc.dialects.dl.low_precision.packed_dot import WORD_BITS
 from dlc.dialects.dl.low_precision.quantization import DequantizeOp
 from dlc.dialects.dl.low_precision.weight_only import WEIGHT_ONLY_TYPES
+from dlc.dialects.dl.movement.indexing import GatherOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, TransposeOp
 from dlc.dialects.dl.programs.size_ranges import size_ranges
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.dl.scalar import bits
-from dlc.ir import Context, ModuleOp, SSAValue, f32, f64
+from dlc.ir import Context, ModuleOp, SSAValue, bf16, f16, f32, f64, i8
 from dlc.passes.base import TargetPass
+from dlc.passes.dl.index_ranges import compute_interval
 from dlc.passes.dl.low_precision.weight_only_products import (
     BlockQuantizedWeights,
+    Codebook,
     choose_row_dot,
     matmul_float_rows,
     matmul_quantized_rows,
     representative_rows,
 )
 from dlc.passes.dl.rewriting import defining_op, program_blocks, rewrite_forward, splat
+from dlc.shapes.dims import Size
 from dlc.shapes.ranges import SizeRange
+from dlc.target import Target
 
 # Each register tile dequantizes the weights again: with more rows that costs more than reading float weights from memory.
 _MAX_FLOAT_ROWS = 32
@@ -46,6 +54,12 @@ class WeightOnlyContractionsPass(TargetPass):
     `%q` are weights [K, N], possibly transposed, with scales and zero points per tensor, per column, or per block along K.
     The packed words and the float zero points are weight expressions, evaluated once. If all zero points are the
     midpoint of the unsigned range, the weights become signed integers without a zero point.
+
+    Scales that are converted from half precision stay so for integer dot products, and so do scales that are dequantized from
+    int8 with a scale per larger block (two-level scales). Weights that a table of up to 16 int8 values has at constant codes
+    stay codes of 4 bits:
+
+        %q = dl.gather %table, %codes;  %w = dl.dequantize %q, …  →  dl.matmul_weight_only_dot … {bits = 4, table = […]}
 
     For few rows the sums over words are scaled; for more rows the weights are, once for all rows. If the product has
     `min_lhs_bits`, rows are quantized: to int8 if that suffices and the target has byte dot products, to int16 if it has
@@ -70,7 +84,7 @@ class WeightOnlyContractionsPass(TargetPass):
         if dequantize is None or element == f64 or element_type_of(dequantize.x) not in WEIGHT_ONLY_TYPES:
             return None
         build = DlBuilder(op)
-        weights = _split_into_blocks(build, dequantize, transpose is not None)
+        weights = _split_into_blocks(build, dequantize, transpose is not None, self.target)
         if weights is None:
             return None
         min_bits = op.min_lhs_bits
@@ -82,7 +96,9 @@ class WeightOnlyContractionsPass(TargetPass):
         return [matmul_float_rows(build, op.lhs, weights, ranges)]
 
 
-def _split_into_blocks(build: DlBuilder, dequantize: DequantizeOp, is_transposed: bool) -> BlockQuantizedWeights | None:
+def _split_into_blocks(
+    build: DlBuilder, dequantize: DequantizeOp, is_transposed: bool, target: Target
+) -> BlockQuantizedWeights | None:
     """Return weights [K, N], or [N, K] if transposed, split into blocks along K.
 
     None if a block does not consist of whole words, or blocks do not run along K.
@@ -92,14 +108,13 @@ def _split_into_blocks(build: DlBuilder, dequantize: DequantizeOp, is_transposed
     if along_k if has_per_channel_parameters else dequantize.block_count is not None and not along_k:
         return None
     integers = build(TransposeOp, dequantize.x, permutation=(1, 0)) if is_transposed else dequantize.x
-    k, columns = (int(s) for s in shape_of(integers))
+    k, columns = map(int, shape_of(integers))
     blocks, weight_type = dequantize.block_count or 1, element_type_of(dequantize.x)
     if not k or not columns or k % (blocks * (WORD_BITS // bits(weight_type))):
         return None
 
     def parameter(v: SSAValue) -> SSAValue:
         """Return a scale or zero point as [B, N]."""
-        v = build(CastOp, v, to=f32)
         if rank_of(v) == 2:
             return build(TransposeOp, v, permutation=(1, 0)) if is_transposed else v
         return build(BroadcastToOp, v, shape=(blocks, columns))
@@ -110,4 +125,48 @@ def _split_into_blocks(build: DlBuilder, dequantize: DequantizeOp, is_transposed
         as_int16 = build(CastOp, integers, to=ELEMENT_TYPES["int16"])
         integers = build(CastOp, build(SubOp, as_int16, build.scalar(midpoint, like=as_int16)), to=weight_type)
     integers = build(ReshapeOp, integers, shape=(blocks, k // blocks, columns))
-    return BlockQuantizedWeights(integers, parameter(dequantize.scale), None if zero == 0 else parameter(dequantize.zero_point))
+    return BlockQuantizedWeights(
+        integers,
+        parameter(_stored_scale(build, dequantize.scale, target)),
+        None if zero == 0 else build(CastOp, parameter(dequantize.zero_point), to=f32),
+        None if zero != 0 else _two_level_scale(build, dequantize, parameter, target),
+        _codebook(build, dequantize.x, shape_of(integers), is_transposed),
+    )
+
+
+def _codebook(build: DlBuilder, integers: SSAValue, blocks: Sequence[Size], is_transposed: bool) -> Codebook | None:
+    """Match integers that a constant table of up to 16 int8 values has at constant codes; `blocks` is [B, g, N]."""
+    gather = defining_op(integers, GatherOp)
+    table = None if gather is None else defining_op(gather.x, ConstantOp)
+    if gather is None or table is None or element_type_of(table.result) != i8 or gather.checked is not None:
+        return None
+    values, (low, high) = array_of(table.value), compute_interval(gather.indices)
+    if values.ndim != 1 or not 0 < len(values) <= TABLE_SIZE or low < 0 or high >= len(values):
+        return None
+    if int(blocks[1]) % BitPlanes(TABLE_BITS).group:
+        return None
+    codes = build(TransposeOp, gather.indices, permutation=(1, 0)) if is_transposed else gather.indices
+    padded = [*values.tolist(), *[0] * (TABLE_SIZE - len(values))]
+    return Codebook(tuple(padded), build(ReshapeOp, codes, shape=blocks))
+
+
+def _stored_scale(build: DlBuilder, scale: SSAValue, target: Target) -> SSAValue:
+    """Return a scale in f32, or in half precision if it is converted from that and the target has such a conversion."""
+    cast = defining_op(scale, CastOp)
+    if cast is not None and element_type_of(cast.x) in (f16, bf16) and target.has_f16_conversion:
+        return cast.x
+    return build(CastOp, scale, to=f32)
+
+
+def _two_level_scale(
+    build: DlBuilder, dequantize: DequantizeOp, parameter: Callable[[SSAValue], SSAValue], target: Target
+) -> tuple[SSAValue, SSAValue] | None:
+    """Return the float scales [P, N] and i8 scales [P, B / P, N] if the scale is itself dequantized along its blocks."""
+    scale = defining_op(dequantize.scale, DequantizeOp)
+    if scale is None or element_type_of(scale.x) != i8 or splat(scale.zero_point) != 0 or scale.block_count is None:
+        return None
+    if rank_of(scale.x) != 2 or scale.channel_axis != dequantize.channel_axis:
+        return None
+    integers, floats = parameter(scale.x), parameter(_stored_scale(build, scale.scale, target))
+    blocks, columns = map(int, shape_of(integers))
+    return floats, build(ReshapeOp, integers, shape=(scale.block_count, blocks // scale.block_count, columns))

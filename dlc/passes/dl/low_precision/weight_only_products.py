@@ -16,6 +16,7 @@ from dlc.dialects.dl.base import element_type_of, is_storage_only, shape_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.dialects.dl.low_precision.bit_planes import BitPlanes, Plane
+from dlc.dialects.dl.low_precision.byte_table import TABLE_BITS
 from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, WORD_BITS, ViewAsI32Op
 from dlc.dialects.dl.low_precision.weight_only import MatmulWeightOnlyOp, PackNibblesOp
 from dlc.dialects.dl.low_precision.weight_only_dot import MAX_WEIGHT_BITS, MatmulWeightOnlyDotOp
@@ -51,12 +52,29 @@ class RowDot:
 
 
 @dataclass(frozen=True)
+class Codebook:
+    """Integers [B, g, N] that are the entries of a table of 16 int8 values at codes [B, g, N]."""
+
+    table: tuple[int, ...]
+    codes: SSAValue
+
+
+@dataclass(frozen=True)
 class BlockQuantizedWeights:
-    """Quantized weights: int4 or int8 [B, g, N] in B blocks of g, with scales and optional zero points [B, N]."""
+    """Quantized weights: int4 or int8 [B, g, N] in B blocks of g, with scales and optional zero points [B, N].
+
+    Attributes:
+        scale: The scales, as floats of up to 32 bits.
+        zero: The zero points, f32; None is 0.
+        two_level_scale: Scales [P, N], a float, and [P, B / P, N], i8, whose product is `scale`; None if it is no product.
+        codebook: The integers as values of a table; None if there is none.
+    """
 
     integers: SSAValue
     scale: SSAValue
     zero: SSAValue | None
+    two_level_scale: tuple[SSAValue, SSAValue] | None = None
+    codebook: Codebook | None = None
 
     @property
     def of(self) -> Attribute:
@@ -70,16 +88,20 @@ class BlockQuantizedWeights:
     @property
     def bias(self) -> int:
         """The bias that makes the integers unsigned."""
-        return max(0, -compute_interval(self.integers)[0])
+        low = compute_interval(self.integers)[0] if self.codebook is None else min(self.codebook.table)
+        return max(0, -low)
+
+    @property
+    def dot_bits(self) -> int:
+        """The bits of the unsigned integers that packed dot products multiply."""
+        return self.planes.bits if self.codebook is None else bits(_UI8)
 
     @property
     def planes(self) -> BitPlanes:
-        """The layout of the integers as operands of packed dot products."""
+        """The layout of the integers, or of their codes, as operands of packed dot products."""
+        if self.codebook is not None:
+            return BitPlanes(TABLE_BITS)
         return BitPlanes.smallest(self.bias + compute_interval(self.integers)[1], int(shape_of(self.integers)[1]))
-
-    @property
-    def parameters(self) -> tuple[SSAValue, ...]:
-        return (self.scale,) if self.zero is None else (self.scale, self.zero)
 
     def words(self, build: DlBuilder) -> SSAValue:
         """Pack the weights into words [B, W, N] of consecutive integers, for products with floats."""
@@ -95,7 +117,8 @@ def matmul_float_rows(
 ) -> SSAValue:
     """Multiply float rows `x` with the weights, scaling sums for few rows and weights for more."""
     scale_weights = None if representative_rows(x, ranges) <= _MAX_ROWS_SCALING_SUMS else True
-    return build(MatmulWeightOnlyOp, x, weights.words(build), *weights.parameters, of=weights.of, scale_weights=scale_weights)
+    parameters = [build(CastOp, weights.scale, to=f32), *([] if weights.zero is None else [weights.zero])]
+    return build(MatmulWeightOnlyOp, x, weights.words(build), *parameters, of=weights.of, scale_weights=scale_weights)
 
 
 def matmul_quantized_rows(build: DlBuilder, x: SSAValue, weights: BlockQuantizedWeights, dot: RowDot) -> SSAValue:
@@ -117,16 +140,23 @@ def matmul_quantized_rows(build: DlBuilder, x: SSAValue, weights: BlockQuantized
     steps = groups // groups_per_step
     sums = build(ReshapeOp, multiples, shape=(*leading, blocks, steps, size // steps))
     sums = build(ReduceSumOp, sums, axes=(-1,), keepdims=False)
-    parameters, bias = list(weights.parameters), weights.bias
+    parameters, bias = [weights.scale], weights.bias
     if weights.zero is None:
         sums = build(CastOp, build(MulOp, sums, build.scalar(-float(bias), like=sums)), to=i32)
     else:
         sums = build(MulOp, sums, scale)
-        parameters[1] = build(AddOp, weights.zero, build.scalar(float(bias), like=weights.zero))
-    row_scale = build(ReshapeOp, scale, shape=(*leading, blocks))
-    words = _pack_planes(build, weights, groups_per_step)
+        parameters.append(build(AddOp, weights.zero, build.scalar(float(bias), like=weights.zero)))
+    words, scale_shape = _pack_planes(build, weights, groups_per_step), (blocks,)
+    if weights.two_level_scale is not None and steps == 1:
+        # Each block is a step of a larger block.
+        parameters = list(weights.two_level_scale)
+        scale_shape = tuple(map(int, shape_of(parameters[1])[:2]))
+        words = build(ReshapeOp, words, shape=(*scale_shape, *shape_of(words)[2:]))
+        sums = build(ReshapeOp, sums, shape=(*leading, *scale_shape))
+    row_scale = build(ReshapeOp, scale, shape=(*leading, *scale_shape))
     operands = row_words, words, row_scale, sums, *parameters
-    y = build(MatmulWeightOnlyDotOp, *operands, bits=weights.planes.bits, parts=dot.parts, dot=dot.name)
+    table = None if weights.codebook is None else [value + bias for value in weights.codebook.table]
+    y = build(MatmulWeightOnlyDotOp, *operands, bits=weights.planes.bits, parts=dot.parts, dot=dot.name, table=table)
     return build(CastOp, y, to=element_type_of(x))
 
 
@@ -151,9 +181,12 @@ def _pack_planes(build: DlBuilder, weights: BlockQuantizedWeights, groups_per_st
     """Pack the weights to words [B, W, S, N] of bit planes."""
     planes, (blocks, size, columns) = weights.planes, map(int, shape_of(weights.integers))
     groups = size // planes.group
-    # The bias makes integers fit a byte, so that wrapping around is exact.
-    integers = build(CastOp, weights.integers, to=_UI8)
-    integers = build(AddOp, integers, build.scalar(weights.bias, like=integers))
+    if weights.codebook is not None:
+        integers = build(CastOp, weights.codebook.codes, to=_UI8)
+    else:
+        # The bias makes integers fit a byte, so that wrapping around is exact.
+        integers = build(CastOp, weights.integers, to=_UI8)
+        integers = build(AddOp, integers, build.scalar(weights.bias, like=integers))
 
     def plane_bytes(plane: Plane) -> SSAValue:
         """Return the bytes of a plane, [B, groups, words, 4, N]."""
@@ -178,7 +211,7 @@ def choose_row_dot(
     bytes quickly. Other products are fastest for a limited number.
     """
     for name in target.dot_products:
-        if name in MAX_WEIGHT_BITS and weights.planes.bits <= MAX_WEIGHT_BITS[name]:
+        if name in MAX_WEIGHT_BITS and weights.dot_bits <= MAX_WEIGHT_BITS[name]:
             dot = RowDot(name, -(-min_bits // bits(PACKED_DOTS[name].weights)))
             return dot if name == "u8i8" or representative_rows(x, ranges) <= target.costs.max_packed_pair_rows else None
     return None
