@@ -101,22 +101,12 @@ UNSUPPORTED_LINALG_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("tensorsolve", "tensorinv"), "use solve and inv on the array reshaped to a matrix"),
 }
 
-_BY_LOGARITHM = "it overflows for moderately large arguments; use exp of a sum of gammaln"
 _BY_NUMPY = "use dlc.numpy's"
 
 UNSUPPORTED_SPECIAL_NAMES: Mapping[str, str] = {
-    **dict.fromkeys(("gamma", "beta", "binom", "comb", "perm", "factorial", "poch"), _BY_LOGARITHM),
-    "psi": "use dlc.special.digamma",
+    **dict.fromkeys(("jv", "yv", "kv"), "orders are integers that are not traced: use jn, yn, kn"),
     "loggamma": "its result is complex; gammaln is its real part",
-    **dict.fromkeys(("softmax", "log_softmax"), "use dlc.nn's, which reduces one axis, by default the last one"),
     **dict.fromkeys(("cbrt", "exp2", "expm1", "log1p", "sinc", "round"), _BY_NUMPY),
-    "exp10": "use dlc.numpy.power(10.0, x)",
-    "erfcinv": "use erfinv(1 - x), where x is not next to 0",
-    "rel_entr": "use xlogy(x, x / y)",
-    "kl_div": "use xlogy(x, x / y) - x + y",
-    "huber": "use dlc.numpy.where(abs(r) < d, r * r / 2, d * (abs(r) - d / 2))",
-    "exprel": "use expm1(x) / x, and 1 at 0",
-    "boxcox": "use expm1(p * log(x)) / p, and log(x) for p of 0",
 }
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from dlc import special
-from dlc.special import gamma
+from dlc.special.gamma import lgamma
 from dlc.stablehlo.node import Converter, StableHloNode, StableHloValue
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "lgamma": gamma.lgamma,
+    "lgamma": lgamma,
     "digamma": special.digamma,
     "bessel_i1e": special.i1e,
     "erfc": special.erfc,

@@ -22,7 +22,7 @@ from dlc.pytorch.rules.rule_table import (
     promoted_dtype,
     promoted_floats,
 )
-from dlc.special import gamma
+from dlc.special.gamma import lgamma
 from dlc.special.incomplete_gamma import log_sample_derivative
 
 table = RuleTable()
@@ -49,7 +49,7 @@ _OF_FLOATS: dict[str, Rule] = {
     "cos": dnp.cos, "cosh": dnp.cosh, "sin": dnp.sin, "sinh": dnp.sinh, "tan": dnp.tan, "tanh": dnp.tanh,
     "exp": dnp.exp, "exp2": dnp.exp2, "expm1": dnp.expm1, "log": dnp.log, "log2": dnp.log2, "log10": dnp.log10,
     "log1p": dnp.log1p, "sqrt": dnp.sqrt, "reciprocal": dnp.reciprocal, "sigmoid": nn.sigmoid,
-    "erf": special.erf, "erfc": special.erfc, "erfinv": special.erfinv, "lgamma": gamma.lgamma,
+    "erf": special.erf, "erfc": special.erfc, "erfinv": special.erfinv, "lgamma": lgamma,
     "digamma": special.digamma, "special_xlog1py": special.xlog1py, "xlogy.Tensor": special.xlogy, "atan2": dnp.atan2,
     "silu": nn.silu, "mish": nn.mish, "hardswish": nn.hard_swish, "hardsigmoid": nn.hard_sigmoid,
     "rsqrt": partial(apply, dl.RsqrtOp), "hypot": dnp.hypot, "nextafter": dnp.nextafter,

@@ -1,0 +1,161 @@
+"""Elementary functions without cancellation, losses, and softmax over any axes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dlc.dialects import dl
+from dlc.numpy.apply import ArrayLike, Axes, apply, in_float32_or_wider
+from dlc.numpy.functions.comparison import equal, greater, greater_equal, less, logical_and
+from dlc.numpy.functions.elementwise import abs, divide, exp, expm1, log, log1p, multiply, power, sin, sqrt, square, where
+from dlc.special.evaluation import promote_floats
+from dlc.special.probabilities import logsumexp, xlogy
+
+__all__ = [
+    "boxcox", "boxcox1p", "cosm1", "exp10", "exprel", "huber", "inv_boxcox", "inv_boxcox1p", "kl_div", "log_softmax",
+    "pseudo_huber", "rel_entr", "softmax", "softplus",
+]  # fmt: skip
+
+
+def exp10(x: ArrayLike, /) -> Any:
+    """Return 10^x."""
+    return _exp10(*promote_floats(x))
+
+
+def _exp10(x: Any) -> Any:
+    return power(10.0, x)
+
+
+@in_float32_or_wider
+def _cosm1(x: Any) -> Any:
+    return multiply(square(sin(multiply(x, 0.5))), -2)
+
+
+def cosm1(x: ArrayLike, /) -> Any:
+    """Return cos(x) - 1."""
+    return _cosm1(*promote_floats(x))
+
+
+def exprel(x: ArrayLike, /) -> Any:
+    """Return (e^x - 1) / x; 1 at 0."""
+    return _exprel(*promote_floats(x))
+
+
+def _exprel(x: Any) -> Any:
+    is_small = less(abs(x), 1e-5)
+    safe = where(is_small, 1, x)
+    return where(is_small, 1 + x / 2, where(equal(x, math.inf), math.inf, divide(expm1(safe), safe)))
+
+
+def softplus(x: ArrayLike, /) -> Any:
+    """Return ln(1 + e^x) without overflow."""
+    return apply(dl.SoftplusOp, *promote_floats(x))
+
+
+def boxcox(x: ArrayLike, lmbda: ArrayLike, /) -> Any:
+    """Return (x^lmbda - 1) / lmbda; ln(x) for a lmbda of 0."""
+    return _boxcox(*promote_floats(x, lmbda))
+
+
+def _boxcox(x: Any, lmbda: Any) -> Any:
+    return _transformed(log(x), lmbda)
+
+
+def boxcox1p(x: ArrayLike, lmbda: ArrayLike, /) -> Any:
+    """Return ((1 + x)^lmbda - 1) / lmbda; ln(1 + x) for a lmbda of 0."""
+    return _boxcox1p(*promote_floats(x, lmbda))
+
+
+def _boxcox1p(x: Any, lmbda: Any) -> Any:
+    return _transformed(log1p(x), lmbda)
+
+
+def _transformed(logarithm: Any, lmbda: Any) -> Any:
+    is_zero = equal(lmbda, 0)
+    safe = where(is_zero, 1, lmbda)
+    return where(is_zero, logarithm, divide(expm1(safe * logarithm), safe))
+
+
+def inv_boxcox(y: ArrayLike, lmbda: ArrayLike, /) -> Any:
+    """Return the x whose `boxcox` is y."""
+    return _inv_boxcox(*promote_floats(y, lmbda))
+
+
+def _inv_boxcox(y: Any, lmbda: Any) -> Any:
+    return exp(_untransformed(y, lmbda))
+
+
+def inv_boxcox1p(y: ArrayLike, lmbda: ArrayLike, /) -> Any:
+    """Return the x whose `boxcox1p` is y."""
+    return _inv_boxcox1p(*promote_floats(y, lmbda))
+
+
+def _inv_boxcox1p(y: Any, lmbda: Any) -> Any:
+    return expm1(_untransformed(y, lmbda))
+
+
+def _untransformed(y: Any, lmbda: Any) -> Any:
+    is_zero = equal(lmbda, 0)
+    safe = where(is_zero, 1, lmbda)
+    return where(is_zero, y, divide(log1p(safe * y), safe))
+
+
+def rel_entr(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """Return x · ln(x / y); 0 for x of 0 and y ≥ 0, inf outside of positive x and y."""
+    return _rel_entr(*promote_floats(x, y))
+
+
+def _rel_entr(x: Any, y: Any) -> Any:
+    is_positive = logical_and(greater(x, 0), greater(y, 0))
+    is_zero = logical_and(equal(x, 0), greater_equal(y, 0))
+    safe_x, safe_y = where(is_positive, x, 1), where(is_positive, y, 1)
+    is_nan = logical_and(equal(x, x), equal(y, y))
+    outside = where(is_nan, math.inf, x + y)
+    return where(is_positive, xlogy(safe_x, divide(safe_x, safe_y)), where(is_zero, 0, outside))
+
+
+def kl_div(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """Return x · ln(x / y) - x + y; y for x of 0 and y ≥ 0, inf outside of positive x and y."""
+    return _kl_div(*promote_floats(x, y))
+
+
+def _kl_div(x: Any, y: Any) -> Any:
+    value = rel_entr(x, y)
+    return where(equal(value, math.inf), math.inf, value - x + y)
+
+
+def huber(delta: ArrayLike, r: ArrayLike, /) -> Any:
+    """Return r² / 2 for |r| ≤ delta, delta · (|r| - delta / 2) beyond; inf for a negative delta."""
+    return _huber(*promote_floats(delta, r))
+
+
+def _huber(delta: Any, r: Any) -> Any:
+    size = abs(r)
+    return where(less(delta, 0), math.inf, where(greater(size, delta), delta * (size - delta / 2), square(r) / 2))
+
+
+def pseudo_huber(delta: ArrayLike, r: ArrayLike, /) -> Any:
+    """Return delta² · (√(1 + (r / delta)²) - 1); 0 if delta or r is 0, inf for a negative delta."""
+    return _pseudo_huber(*promote_floats(delta, r))
+
+
+def _pseudo_huber(delta: Any, r: Any) -> Any:
+    is_zero = equal(delta, 0)
+    squared = square(r / where(is_zero, 1, delta))
+    value = square(delta) * squared / (sqrt(1 + squared) + 1)
+    return where(less(delta, 0), math.inf, where(is_zero, 0, value))
+
+
+def softmax(x: ArrayLike, axis: Axes = None) -> Any:
+    """Return e^x divided by its sum over `axis`; over all axes if None."""
+    return exp(log_softmax(x, axis))
+
+
+def log_softmax(x: ArrayLike, axis: Axes = None) -> Any:
+    """Return the logarithm of `softmax`."""
+    return _log_softmax(promote_floats(x)[0], axis)
+
+
+def _log_softmax(x: Any, axis: Axes) -> Any:
+    return x - logsumexp(x, axis, keepdims=True)
