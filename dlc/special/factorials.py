@@ -56,7 +56,7 @@ def _signed_exponential(x: Operand, power: int) -> Any:
     wide = convert(x, np.float64)
     magnitude = exp(multiply(gammaln(wide), power))
     # Γ of a positive integer is an integer.
-    is_factorial = logical_and(equal(wide, rint(wide)), logical_and(greater(wide, 0), less(wide, _MAX_EXACT_FACTORIAL)))
+    is_factorial = logical_and(equal(wide, rint(wide)), logical_and(greater(wide, 0), less(wide, _MAX_EXACT_ARGUMENT)))
     exact = _rounded(exp(gammaln(where(is_factorial, wide, 1.0))))
     return multiply(where(is_factorial, exact if power == 1 else divide(1, exact), magnitude), gammasgn(wide))
 
@@ -67,9 +67,9 @@ def _rounded(x: Any) -> Any:
 
 
 # Factorials below that of this number are rounded to integers.
-_MAX_EXACT_FACTORIAL = 17
+_MAX_EXACT_ARGUMENT = 17
 # Integer quotients of factorials below this have an error below 1/2.
-_MAX_EXACT_QUOTIENT = 2.0**40
+_MAX_EXACT_SIZE = 2.0**40
 
 
 def beta(a: ArrayLike, b: ArrayLike, /) -> Any:
@@ -106,7 +106,7 @@ def _binom(n: Any, k: Any) -> Any:
 def _quotient(value: Any, n: Any, k: Any) -> Any:
     """Return a quotient of factorials, rounded if both arguments are integers and the quotient is exact."""
     is_integer = logical_and(equal(n, rint(n)), equal(k, rint(k)))
-    return where(logical_and(is_integer, less(abs(value), _MAX_EXACT_QUOTIENT)), _rounded(value), value)
+    return where(logical_and(is_integer, less(abs(value), _MAX_EXACT_SIZE)), _rounded(value), value)
 
 
 def _reciprocal_sign(x: Any) -> Any:
