@@ -1,51 +1,83 @@
-"""Collectives of the `mpi` transport against the same calls of mpi4py.
+"""Collectives of compiled programs against the same calls of mpi4py, in microseconds.
 
-`mpiexec -n 2 python -m mpi4py benchmarks/collectives.py`; without mpiexec, one rank shows the overhead of the transport alone.
+`mpiexec -n 2 python -m mpi4py benchmarks/collectives.py`
 
-Calls are interleaved, and the shortest of many counts: with fewer free cores than ranks, other calls wait for the scheduler.
+A program scans over rows and exchanges each of them; mpi4py exchanges the same rows in a Python loop. Calls are interleaved,
+and the shortest of many counts: with fewer free processors than ranks, other calls wait for the scheduler.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
+from typing import Any
 
 import numpy as np
+from mpi4py import MPI
 
-from dlc.runtime.collectives.mesh import Mesh
-from dlc.runtime.collectives.mpi import MpiProcesses, MpiTransport
+import dlc
+from dlc import P, lax
 
-_ROUNDS = 500
+_COUNTS = 1, 64, 1024, 16384, 65536, 262144, 1048576
+# Elements per call, and the largest number of collectives.
+_MAX_ELEMENTS, _MAX_ROWS = 1 << 20, 64
+_ROUNDS, _MAX_SECONDS = 2000, 0.2
+
+
+def _program(name: str, size: int) -> tuple[Callable[[Any], Any], Callable[[Any, Any], Any], int, int]:
+    """Return a collective of dlc and of mpi4py, and how its operand and result are larger than an element count."""
+    world, ring = MPI.COMM_WORLD, [(k, (k + 1) % size) for k in range(size)]
+    target, source = (world.rank + 1) % size, (world.rank - 1) % size
+    match name:
+        case "all_reduce":
+            return lambda x: lax.psum(x, "data"), lambda x, y: world.Allreduce(x, y, MPI.SUM), 1, 1
+        case "reduce_scatter":
+            scatter = world.Reduce_scatter_block
+            return lambda x: lax.psum_scatter(x, "data", tiled=True), lambda x, y: scatter(x, y, MPI.SUM), size, 1
+        case "all_gather":
+            return lambda x: lax.all_gather(x, "data", tiled=True), world.Allgather, 1, size
+        case "all_to_all":
+            return lambda x: lax.all_to_all(x, "data", 0, 0, tiled=True), world.Alltoall, size, size
+        case _:
+            return lambda x: lax.ppermute(x, "data", ring), lambda x, y: world.Sendrecv(x, target, 0, y, source, 0), 1, 1
 
 
 def main() -> None:
-    """Print microseconds per call, by number of elements."""
-    processes = MpiProcesses()
-    transport = MpiTransport(Mesh.of({"data": processes.size}), processes)
-    communicator, operation = processes.world, processes.mpi.SUM
-    for count in (1, 1 << 10, 1 << 16):
-        x, result = np.ones(count, np.float32), np.empty(count, np.float32)
-        gathered, label = np.empty((processes.size, count), np.float32), "benchmark"
-        pairs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
-            "all_reduce": (
-                lambda: communicator.Allreduce(x, result, operation),  # noqa: B023
-                lambda: transport.all_reduce(x, ["data"], "sum", label),  # noqa: B023
-            ),
-            "all_gather": (
-                lambda: communicator.Allgather(x, gathered),  # noqa: B023
-                lambda: transport.all_gather(x, ["data"], label),  # noqa: B023
-            ),
-        }
-        for name, pair in pairs.items():
-            shortest = [float("inf"), float("inf")]
-            for _ in range(_ROUNDS):
-                for k, call in enumerate(pair):
-                    start = perf_counter()
+    """Print the time of each collective, by number of elements that a rank sends to each other one."""
+    world = MPI.COMM_WORLD
+    mesh = dlc.make_mesh({"data": world.size})
+    for name in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "permute"):
+        own, library, operand_factor, result_factor = _program(name, world.size)
+        for count in _COUNTS:
+            rows = min(_MAX_ROWS, max(1, _MAX_ELEMENTS // count))
+            x = np.ones((rows, count * operand_factor), np.float32)
+            y = np.empty((rows, count * result_factor), np.float32)
+
+            def scan(shards: Any, own: Callable[[Any], Any] = own) -> Any:
+                return lax.scan(lambda state, row: (state, lax.pvary(own(row), "data")), None, shards[0])[1][None]
+
+            mapped = dlc.shard_map(scan, in_specs=P("data"), out_specs=P("data"))
+            program = dlc.jit(mesh=mesh, num_threads=1)(mapped)
+            operand = dlc.distribute(np.stack([x] * world.size), P("data"), mesh)
+
+            def by_library(x: Any = x, y: Any = y, library: Callable[[Any, Any], Any] = library) -> None:
+                for row, result in zip(x, y, strict=True):
+                    library(row, result)
+
+            calls = by_library, lambda program=program, operand=operand: program(operand)
+            shortest = [float("inf")] * 2
+            start = perf_counter()
+            for round_number in range(_ROUNDS):
+                for k, call in enumerate(calls):
+                    world.Barrier()
+                    before = perf_counter()
                     call()
-                    shortest[k] = min(shortest[k], perf_counter() - start)
-            if processes.rank == 0:
-                library, own = (1e6 * seconds for seconds in shortest)
-                print(f"{name:<12}{count:>8} elements: mpi4py {library:7.2f} µs, transport {own:7.2f} µs, +{own - library:.2f}")
+                    shortest[k] = min(shortest[k], perf_counter() - before)
+                if round_number % 8 == 7 and world.bcast(perf_counter() - start > _MAX_SECONDS):
+                    break
+            if world.rank == 0:
+                mpi, compiled = (1e6 * seconds / rows for seconds in shortest)
+                print(f"{name:<15}{count:>8} elements: mpi4py {mpi:9.2f} µs, dlc {compiled:9.2f} µs", flush=True)
 
 
 main()

@@ -23,6 +23,7 @@ from tests.fuzz import (
     onnx_attributes,
     plans,
     programs,
+    ranks,
     regions,
     shapes,
     shardings,
@@ -43,6 +44,7 @@ FUZZERS: dict[str, ModuleType] = {
     "shapes": shapes,
     "edge_values": edge_values,
     "onnx_attributes": onnx_attributes,
+    "ranks": ranks,
     "regions": regions,
     "shardings": shardings,
     "torch_functions": torch_functions,
@@ -51,6 +53,7 @@ FUZZERS: dict[str, ModuleType] = {
 _MOSTLY_REFERENCE = "mostly reference, sometimes cpu"
 DEFAULT_TARGETS = {
     "data_dependent": "cpu",
+    "ranks": "cpu",
     "batching": "reference and cpu",
     **dict.fromkeys(("loops", "kernels"), "cpu and reference"),
     "plans": "all",

@@ -31,6 +31,7 @@ from tests.fuzz import (
     onnx_attributes,
     plans,
     programs,
+    ranks,
     regions,
     shapes,
     shardings,
@@ -125,6 +126,10 @@ def test_onnx_attributes() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_ranks() -> None:
+    assert_no_failures(ranks.fuzz(ranks.trials(0, 4), 1))
+
+
 def test_shardings() -> None:
     assert_no_failures(shardings.fuzz(shardings.trials(0, 60, "reference"), 1))
 

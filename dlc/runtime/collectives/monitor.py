@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-# Ranks report at this interval if their state has changed; a fault must persist over several reports.
+# Ranks report at this interval in collectives, and if their state has changed; a fault must persist over several reports.
 REPORT_SECONDS = 0.25
 _PERSISTENCE_SECONDS = 2.0
 _START_SECONDS = 60.0
@@ -35,7 +35,8 @@ class RankState:
         line: The user's current source line, such as `train.py:9`; empty if unknown.
         last_label: The label of the last collective.
         group: The ranks of the current collective, and its number among their collectives; None between collectives.
-        since: The time of the first report with this collective.
+        since, seen: The times of the first report with this collective, and of the last report. A rank that does not report
+            may have left the collective: its threads wait for each other, or for a processor.
         finished: Whether the rank has ended normally.
     """
 
@@ -44,7 +45,13 @@ class RankState:
     last_label: str = ""
     group: tuple[tuple[int, ...], int] | None = None
     since: float = 0.0
+    seen: float = 0.0
     finished: bool = False
+
+    @property
+    def waited_seconds(self) -> float:
+        """The time that the rank has spent in its collective, as far as it has reported."""
+        return self.seen - self.since
 
 
 @dataclass
@@ -62,6 +69,7 @@ class JobState:
     def report(self, rank: int, fields: dict[str, Any], now: float) -> None:
         """Record a report of a rank."""
         state = self.ranks.setdefault(rank, RankState())
+        state.seen = now
         self.failed |= fields.pop("failed", False)
         if "group" in fields:
             ranks_and_number = fields.pop("group")
@@ -97,19 +105,19 @@ class JobState:
         last = f"; its last collective: {state.last_label}" if state.last_label else ""
         return f"rank {rank} of {self.rank_count} ({state.process}) was killed or crashed{at}{last}"
 
-    def fault(self, now: float) -> str | None:
+    def fault(self) -> str | None:
         """Return the message for different calls, or a collective that cannot complete or takes too long; None without one."""
         if self.different_calls is not None:
             return self.different_calls
         waiting = {rank: state for rank, state in self.ranks.items() if state.group is not None and not state.finished}
-        persistent = {rank: state for rank, state in waiting.items() if now - state.since >= _PERSISTENCE_SECONDS}
+        persistent = {rank: state for rank, state in waiting.items() if state.waited_seconds >= _PERSISTENCE_SECONDS}
         for rank, state in persistent.items():
             missing = self._missing(state)
             finished = any(self._state(other).finished for other in missing)
             peers = [r for r in self._arrived(state) if r in persistent]
             differs = any(self.ranks[r].last_label != state.last_label for r in peers)
-            if finished or differs or self._waits_for_itself(rank, persistent) or now - state.since >= self.timeout_seconds:
-                return self._waiting_message(state, now)
+            if finished or differs or self._waits_for_itself(rank, persistent) or state.waited_seconds >= self.timeout_seconds:
+                return self._waiting_message(state)
         return None
 
     def _state(self, rank: int) -> RankState:
@@ -140,11 +148,11 @@ class JobState:
                 stack.extend(self._missing(persistent[other]))
         return False
 
-    def _waiting_message(self, state: RankState, now: float) -> str:
+    def _waiting_message(self, state: RankState) -> str:
         arrived, missing = self._arrived(state), self._missing(state)
         waiting = [rank for rank in arrived if self.ranks[rank].last_label == state.last_label]
         others = [rank for rank in (*arrived, *missing) if rank not in waiting]
-        head = f"{state.last_label}: {_ranks(waiting)} waited {now - state.since:.0f} s"
+        head = f"{state.last_label}: {_ranks(waiting)} waited {state.waited_seconds:.0f} s"
         if not others:
             return f"{head}, and all ranks have arrived: MPI does not make progress"
         return f"{head} for {_ranks(others)}: " + "; ".join(f"rank {rank} {self._position(rank)}" for rank in others)
@@ -232,7 +240,7 @@ def serve(listener: socket.socket, job: JobState, token: str, write: Callable[[s
             if connection.rank is not None:
                 end_job(job.lost(connection.rank))
         if not job.failed:
-            end_job(job.fault(time.monotonic()))
+            end_job(job.fault())
         if not job.failed and not is_done and job.all_finished():
             send_all(DONE)
             is_done = True

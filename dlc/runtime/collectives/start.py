@@ -105,7 +105,7 @@ class _Job:
         return "" if frame is None else format_line(frame.f_code.co_filename, frame.f_lineno)
 
     def _report(self) -> None:
-        """Report changes of this rank's state until the monitor orders the end of the job."""
+        """Report changes of this rank's state, and collectives that continue, until the monitor orders the end of the job."""
         reported: dict[str, object] = {}
         while True:
             if select.select([self._monitor], [], [], monitor.REPORT_SECONDS)[0]:
@@ -115,7 +115,7 @@ class _Job:
                 self._done.set()
                 return
             state = self._state()
-            if state != reported:
+            if state != reported or state["group"] is not None:
                 self._send(**state)
                 reported = state
 
