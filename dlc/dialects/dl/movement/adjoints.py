@@ -17,11 +17,11 @@ from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.convolution import window_sizes, windows_of
 from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.movement.padding import PadOp
-from dlc.dialects.dl.movement.shaping import ALL_KINDS, ReshapeOp, SliceOp, static_sizes
+from dlc.dialects.dl.movement.shaping import ALL_KINDS, ReshapeOp, SliceOp
 from dlc.dialects.dl.reductions.composite import in_wide_type
 from dlc.errors import ShapeError
 from dlc.ir import DenseArrayBase, SSAValue, TensorType, i32, irdl_op_definition, operand_def, prop_def, result_def
-from dlc.shapes.dims import is_same
+from dlc.shapes.dims import Size, is_same
 
 
 @irdl_op_definition
@@ -73,8 +73,7 @@ class MaxPoolGradientOp(Composite):
 
     `kernel`, `strides` and `dilations` are those of the pooling. The first maximum is that in row-major order, or the first
     element of the window if the window contains NaN. Overlapping windows add up; 16-bit floats are summed in f32.
-    (C1) `x` is [N, *S, C] of floats, `y` and `g` have the type of the pooling's result; (C2) spatial sizes are static when the
-    op is decomposed.
+    (C1) `x` is [N, *S, C] of floats, `y` and `g` have the type of the pooling's result.
     """
 
     name = "dl.max_pool_gradient"
@@ -119,11 +118,12 @@ class MaxPoolGradientOp(Composite):
         build, dilations, strides = DlBuilder(self), ints(self.dilations), ints(self.strides)
         x, y, _ = operands
         n, *_, c = shape_of(x)
-        sizes, counts = (static_sizes(self, shape_of(v)[1:-1]) for v in (x, y))
+        sizes, counts = (shape_of(v)[1:-1] for v in (x, y))
         extents = [(k - 1) * d + 1 for k, d in zip(ints(self.kernel), dilations, strict=True)]
         # Along each axis: the maximum number of windows that cover an element, and the number of blocks of `stride` elements.
         covers = [-(-r // s) for r, s in zip(extents, strides, strict=True)]
-        blocks = [-(-size // s) for size, s in zip(sizes, strides, strict=True)]
+        added = [_added_blocks(*axis) for axis in zip(sizes, counts, extents, strides, strict=True)]
+        blocks = [count + m for count, m in zip(counts, added, strict=True)]
         radix = [s * t for s, t in zip(strides, covers, strict=True)]
 
         first = build.scalar(0, like=tensor_type((), i32))
@@ -136,8 +136,8 @@ class MaxPoolGradientOp(Composite):
 
         def pad_to_blocks(value: SSAValue, invalid: SSAValue) -> SSAValue:
             """Pad a tensor of windows with invalid ones; add an axis for the elements of a block after each spatial axis."""
-            low, high = [t - 1 for t in covers], [m - k for m, k in zip(blocks, counts, strict=True)]
-            padded = build(PadOp, value, invalid, low=(0, *low, 0), high=(0, *high, 0))
+            low = [t - 1 for t in covers]
+            padded = build(PadOp, value, invalid, low=(0, *low, 0), high=(0, *added, 0))
             return build(ReshapeOp, padded, shape=(n, *(size for a in shape_of(padded)[1:-1] for size in (a, 1)), c))
 
         g = widen_floats(build, operands[2])
@@ -159,6 +159,14 @@ class MaxPoolGradientOp(Composite):
         rank = len(sizes) + 2
         trimmed = build(SliceOp, interleaved, starts=(0,) * rank, limits=(n, *sizes, c), strides=(1,) * rank)
         return [cast_to(build, trimmed, element_type_of(x))]
+
+
+def _added_blocks(size: Size, count: Size, extent: int, stride: int) -> int:
+    """Return how many more blocks of `stride` elements cover an axis than there are windows; for a symbolic size, at most."""
+    if isinstance(size, int) and isinstance(count, int):
+        return -(-size // stride) - count
+    # The size is at most (count - 1) * stride + extent + stride - 1.
+    return (extent + 2 * stride - 2) // stride - 1
 
 
 # Note [First maximum]
