@@ -4,12 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dlc.dialects import dl
-from dlc.numpy.apply import ArrayLike, apply, operand, promote_to_float
+from dlc.errors import DTypeError
+from dlc.numpy import (
+    add,
+    clip,
+    divide,
+    equal,
+    expand_dims,
+    expm1,
+    maximum,
+    minimum,
+    multiply,
+    negative,
+    split,
+    sqrt,
+    square,
+)
+from dlc.numpy.apply import AnyDType, ArrayLike, apply, convert, operand, promote_to_float, refuse
 
 __all__ = [
-    "elu", "gelu", "hard_sigmoid", "hard_swish", "leaky_relu", "log_softmax", "mish", "relu", "selu", "sigmoid", "silu",
-    "softmax", "softplus", "softsign",
+    "celu", "elu", "gelu", "glu", "hard_sigmoid", "hard_swish", "hard_tanh", "leaky_relu", "log_sigmoid", "log_softmax",
+    "mish", "one_hot", "relu", "relu6", "selu", "sigmoid", "silu", "softmax", "softplus", "softsign", "squareplus",
 ]  # fmt: skip
 
 
@@ -26,6 +44,12 @@ def leaky_relu(x: ArrayLike, /, slope: float = 0.01) -> Any:
 def elu(x: ArrayLike, /, alpha: float = 1.0) -> Any:
     """Return `x` where it is positive, else alpha · (eˣ - 1)."""
     return apply(dl.EluOp, *promote_to_float(x), alpha=float(alpha))
+
+
+def celu(x: ArrayLike, /, alpha: float = 1.0) -> Any:
+    """Return `x` where it is positive, else alpha · (e^(x / alpha) - 1)."""
+    (x,) = promote_to_float(x)
+    return add(maximum(x, 0), multiply(expm1(divide(minimum(x, 0), alpha)), alpha))
 
 
 def selu(x: ArrayLike, /) -> Any:
@@ -46,6 +70,43 @@ def softsign(x: ArrayLike, /) -> Any:
 def mish(x: ArrayLike, /) -> Any:
     """Return x · tanh(softplus(x))."""
     return apply(dl.MishOp, *promote_to_float(x))
+
+
+def relu6(x: ArrayLike, /) -> Any:
+    """Return `x` limited to [0, 6]."""
+    return clip(x, 0, 6)
+
+
+def hard_tanh(x: ArrayLike, /) -> Any:
+    """Return `x` limited to [-1, 1]."""
+    return clip(x, -1, 1)
+
+
+def squareplus(x: ArrayLike, /, b: ArrayLike = 4.0) -> Any:
+    """Return (x + √(x² + b)) / 2."""
+    (x,) = promote_to_float(x)
+    return multiply(add(x, sqrt(add(square(x), b))), 0.5)
+
+
+def glu(x: ArrayLike, /, axis: int = -1) -> Any:
+    """Return the first half of `x` along `axis` times the sigmoid of the second half."""
+    values, gates = split(operand(x), 2, axis)
+    return multiply(values, sigmoid(gates))
+
+
+def log_sigmoid(x: ArrayLike, /) -> Any:
+    """Return log(sigmoid(x)) without overflow."""
+    (x,) = promote_to_float(x)
+    return negative(softplus(negative(x)))
+
+
+def one_hot(x: ArrayLike, num_classes: int, /, *, dtype: AnyDType = np.float32, axis: int = -1) -> Any:
+    """Return 1 where the index along a new `axis` of size `num_classes` is the element, else 0."""
+    x = operand(x)
+    if x.dtype.kind not in "iu":
+        refuse(DTypeError(f"one_hot: dtype {x.dtype}; expected integers"))
+    classes = np.arange(num_classes).reshape([-1] + [1] * (x.ndim - (axis % (x.ndim + 1))))
+    return convert(equal(expand_dims(convert(x, np.int64), axis), classes), dtype)
 
 
 def hard_sigmoid(x: ArrayLike, /) -> Any:

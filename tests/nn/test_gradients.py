@@ -72,7 +72,8 @@ def test_a_network_learns() -> None:
     assert losses[-1] < 0.1
 
 
-@pytest.mark.parametrize("name", CASES)
+# A one-hot encoding has no derivative.
+@pytest.mark.parametrize("name", [name for name in CASES if name != "one_hot"])
 def test_layers_against_differences(name: str) -> None:
     function, _, arguments = CASES[name][0]
     leaves, tree = flatten(arguments)

@@ -86,6 +86,30 @@ CASES: dict[str, list[Case]] = {
     "relu": [(nn.relu, lambda x: np.maximum(x, 0), (X,)), (nn.relu, lambda x: np.maximum(x, 0), (np.array([-3, 4]),))],
     "leaky_relu": [(nn.leaky_relu, lambda x: np.where(x > 0, x, 0.01 * x), (X,))],
     "elu": [(lambda x: nn.elu(x, 0.5), lambda x: np.where(x > 0, x, 0.5 * np.expm1(x)), (X,))],
+    "celu": [(lambda x: nn.celu(x, 0.5), lambda x: np.where(x > 0, x, 0.5 * np.expm1(x / 0.5)), (X,))],
+    "relu6": [
+        (nn.relu6, lambda x: np.clip(x, 0, 6), (9 * X,)),
+        (nn.relu6, lambda x: np.clip(x, 0, 6), (np.array([-3, 4, 9]),)),
+    ],
+    "hard_tanh": [(nn.hard_tanh, lambda x: np.clip(x, -1, 1), (X,))],
+    "squareplus": [(nn.squareplus, lambda x: (x + np.sqrt(x**2 + 4)) / 2, (X,))],
+    "glu": [
+        (lambda x: nn.glu(x, 0), lambda x: x[: len(x) // 2] * sigmoid(x[len(x) // 2 :]), (X[: len(X) // 2 * 2],)),
+        (nn.glu, lambda x: x[..., :3] * sigmoid(x[..., 3:]), (X[..., :6],)),
+    ],
+    "log_sigmoid": [(nn.log_sigmoid, lambda x: -softplus(-x), (20 * X,))],
+    "one_hot": [
+        (
+            lambda x: nn.one_hot(x, 3, dtype=np.int64),
+            lambda x: np.int64(x[..., None] == np.arange(3)),
+            (np.array([[2, 0, -1], [1, 3, 1]]),),
+        ),
+        (
+            lambda x: nn.one_hot(x, 300, dtype=np.uint8, axis=0),
+            lambda x: np.uint8(x == np.arange(300)[:, None]),
+            (np.array([2, 255], np.uint8),),
+        ),
+    ],
     "selu": [(nn.selu, lambda x: 1.0507010 * np.where(x > 0, x, 1.6732632 * np.expm1(x)), (X,))],
     "softplus": [(nn.softplus, softplus, (20 * X,))],
     "softsign": [(nn.softsign, lambda x: x / (1 + abs(x)), (X,))],

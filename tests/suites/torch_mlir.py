@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -66,7 +65,7 @@ def _tests(folder: Path) -> dict[str, Any]:
         "torch_mlir._torch_mlir_custom_op_example",
         "torchvision",
     ):
-        if name in ("torchvision",) and find_spec(name):
+        if name == "torchvision" and _can_be_imported(name):
             continue
         _provide(name)
     for name in ("torchvision.models", "torchvision.ops") if "torchvision" in sys.modules else ():
@@ -75,6 +74,15 @@ def _tests(folder: Path) -> dict[str, Any]:
         import_module(f"{_PACKAGE}.test_suite.{path.stem}")
     registry = import_module(f"{_PACKAGE}.registry").GLOBAL_TEST_REGISTRY
     return {test.unique_name: test for test in registry}
+
+
+def _can_be_imported(name: str) -> bool:
+    """Return whether a package is installed, and fits the installed version of PyTorch."""
+    try:
+        import_module(name)
+    except (ImportError, RuntimeError):
+        return False
+    return True
 
 
 class _StandIn(ModuleType):
