@@ -6,14 +6,16 @@ from typing import Any
 
 from dlc.dialects.dl.base import DlOp, has_symbolic_dims, has_symbolic_sizes
 from dlc.dialects.dl.interfaces import DataDependent
+from dlc.dialects.dl.library_kernels.loops import LoopsOp
 from dlc.ir import Block, Operation, SSAValue
 
 
 class WeightExpressions:
     """The set of values that depend on weights and literals only, which have static sizes.
 
-    They are evaluated once, before the first run, so that work hoisted into them costs nothing at run time. Membership is
-    determined through the producers and memoized: use one instance while a pass runs.
+    They are evaluated once, before the first run, so that work hoisted into them costs nothing at run time. Kernels with loops
+    are none of them: the evaluator would interpret each step. Membership is determined through the producers and memoized: use
+    one instance while a pass runs.
     """
 
     def __init__(self) -> None:
@@ -54,7 +56,7 @@ class _MayBeEvaluated(dict[type, bool]):
     """A memoized map from op classes to whether their results can be weight expressions; False for blocks."""
 
     def __missing__(self, op_class: type) -> bool:
-        is_allowed = self[op_class] = issubclass(op_class, DlOp) and not issubclass(op_class, DataDependent)
+        is_allowed = self[op_class] = issubclass(op_class, DlOp) and not issubclass(op_class, DataDependent | LoopsOp)
         return is_allowed
 
 

@@ -11,6 +11,7 @@ from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import ConstantOp, WeightOp
 from dlc.dialects.dl.dtypes import dense_attribute
 from dlc.dialects.dl.interfaces import DataDependent, Elementwise
+from dlc.dialects.dl.library_kernels.loops import LoopsOp
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, UnitAttr
 from dlc.passes.dl.rewriting import defining_op, is_unspecified, program_blocks, rewrite_forward
 from dlc.passes.dl.simplification.simplify_arithmetic import ARITHMETIC
@@ -54,7 +55,7 @@ def simplified(op: DlOp) -> Sequence[SSAValue] | None:
 @cache
 def _find_rules(kind: type[DlOp]) -> Sequence[Callable[..., Sequence[SSAValue] | None]]:
     """Return the rules for an op class, in the order in which they are tried."""
-    folding = [] if issubclass(kind, ConstantOp | WeightOp | DataDependent) else [_fold_constants]
+    folding = [] if issubclass(kind, ConstantOp | WeightOp | DataDependent | LoopsOp) else [_fold_constants]
     narrowing = [without_broadcast] if issubclass(kind, Elementwise) else []
     return (*folding, *narrowing, *_RULES.get(kind, ()))
 
