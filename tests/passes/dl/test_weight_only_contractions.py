@@ -202,5 +202,7 @@ def test_two_level_scales_and_tables(name: str, table: bool, transposed: bool) -
         assert isinstance(product, dl.MatmulWeightOnlyOp)
         return
     assert isinstance(product, dl.MatmulWeightOnlyDotOp)
-    assert [str(element_type_of(v)) for v in product.operands[4:]] == ["f16", "i8"]
+    # Blocks of 8 are too small for two-level scales in 16 registers.
+    scales = ["f16", "i8"] if target.vector_registers == 32 else ["f32"]
+    assert [str(element_type_of(v)) for v in product.operands[4:]] == scales
     assert dl.base.number(product.bits) == 4 and (product.table is not None) == table

@@ -41,6 +41,9 @@ from dlc.target import Target
 
 # Each register tile dequantizes the weights again: with more rows that costs more than reading float weights from memory.
 _MAX_FLOAT_ROWS = 32
+# With 16 registers of short vectors, instructions limit products whose blocks are smaller, and two-level scales need three more
+# for each (Zen 5, AVX2, a row times weights in blocks of 16, ps a weight: 2 bits 16.2 -> 18.3, 6 bits 22.7 -> 25.0).
+_MIN_BLOCK_ELEMENTS_OF_SHORT_VECTORS = 32
 _SIGNED_TYPE = {ELEMENT_TYPES[f"uint{n}"]: ELEMENT_TYPES[f"int{n}"] for n in (4, 8)}
 
 
@@ -169,4 +172,7 @@ def _two_level_scale(
         return None
     integers, floats = parameter(scale.x), parameter(_stored_scale(build, scale.scale, target))
     blocks, columns = map(int, shape_of(integers))
+    block_size = int(shape_of(dequantize.x)[dequantize.channel_axis]) // blocks
+    if target.vector_registers < 32 and block_size < _MIN_BLOCK_ELEMENTS_OF_SHORT_VECTORS:
+        return None
     return floats, build(ReshapeOp, integers, shape=(scale.block_count, blocks // scale.block_count, columns))
