@@ -239,10 +239,20 @@ class TileRules:
         """Return the work of all ops for one index of the shared dimensions, in multiply-adds."""
         extents = self.nest.extents
         return sum(
-            (op.multiply_adds_per_point if op.is_contraction else self.target.costs.elementwise_work)
-            * prod(extents[d] for d in op.dims if d not in self.nest.shared_dims and d != op.scatter_dim)
+            self.work_of_point(op) * prod(extents[d] for d in op.dims if d not in self.nest.shared_dims and d != op.scatter_dim)
             for op in self.nest.ops
         )
+
+    def work_of_point(self, nest_op: NestOp) -> int:
+        """Return the work of one point of an op, in multiply-adds."""
+        costs = self.target.costs
+        if not nest_op.is_contraction:
+            return costs.elementwise_work
+        points = prod(self.nest.extents[d] for d in nest_op.dims)
+        shapes = [memref_of(a.root).get_shape() for a in nest_op.inputs]
+        # A buffer with an element for each point is read once; those of dynamic size are not counted.
+        is_streamed = any(min(shape, default=0) > 0 and prod(shape) >= points for shape in shapes)
+        return max(nest_op.multiply_adds_per_point, costs.streaming_work if is_streamed else 1)
 
     def split_into_tasks(
         self,
