@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import numpy as np
-
 import dlc.numpy as dnp
 from dlc import lax, tree
 from dlc.calculus.custom_rules import custom_vjp
@@ -21,7 +19,7 @@ from dlc.frontend.trace import Tracer, with_user_line
 from dlc.numpy.apply import is_floating
 from dlc.pipeline_parallelism.buffers import Buffers, common_layouts, zeros
 from dlc.pipeline_parallelism.schedule import Schedule
-from dlc.pipeline_parallelism.stages import array_type, cut_into_stages
+from dlc.pipeline_parallelism.stages import array_type, cut_into_stages, require_loss
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.traced_functions.leaf_functions import NamedLeaves
 
@@ -89,8 +87,7 @@ def _sequential(function: Callable[..., Any], count: int, parameters: Any, batch
 
     def step(state: None, micro_batch: Any) -> tuple[None, Any]:
         loss = function(parameters, *micro_batch)
-        if np.ndim(loss):
-            raise with_user_line(ShapeError(f"{_API_NAME}: the loss has shape {loss.shape}; expected a scalar"))
+        require_loss(loss)
         return state, loss
 
     def split(x: Any) -> Any:

@@ -13,8 +13,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from dlc.argument_validation.validate import call_user_function
 from dlc.dialects.dl import YieldOp
 from dlc.dialects.dl.base import element_type_of, shape_of
@@ -22,6 +20,7 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.errors import DlcError, ShapeError
 from dlc.frontend.trace import Tracer, with_user_line
 from dlc.ir import Block, SSAValue
+from dlc.numpy.apply import is_floating
 from dlc.passes.dl.rewriting import erase_dead_ops
 from dlc.pipeline_parallelism.buffers import ArrayType
 from dlc.traced_functions.leaf_functions import NamedLeaves, require_trace, trace_body
@@ -171,8 +170,7 @@ class _Run:
                 except _EndOfStage as end:
                     outputs = end.outputs
                 else:
-                    if np.ndim(outputs):
-                        raise with_user_line(ShapeError(f"dlc.pipeline: the loss has shape {outputs.shape}; expected a scalar"))
+                    require_loss(outputs)
             trees.append(NamedLeaves.of("dlc.stage", "x", outputs))
             return trees[-1].values
 
@@ -197,6 +195,15 @@ class _Run:
             count,
             batch_count,
         )
+
+
+def require_loss(loss: Any) -> None:
+    """Raise ShapeError for a result of the function that is no scalar float."""
+    dtype = getattr(loss, "dtype", None)
+    if isinstance(loss, float) or (dtype is not None and not loss.shape and is_floating(dtype)):
+        return
+    got = f"a {type(loss).__name__}" if dtype is None else f"{dtype} of shape {loss.shape}"
+    raise with_user_line(ShapeError(f"dlc.pipeline: the function returned {got}; expected the loss, a scalar float"))
 
 
 def array_type(value: SSAValue) -> ArrayType:

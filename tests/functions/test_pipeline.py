@@ -135,6 +135,17 @@ def test_half_precision(dtype: Any) -> None:
     require_close({"stage": 2}, gradients, expected, *arguments, rtol=1e-2)
 
 
+def test_second_derivatives() -> None:
+    def function(w: Any, x: Any) -> Any:
+        return dnp.mean((dlc.stage(dnp.tanh(x @ w[0])) @ w[1]) ** 2)
+
+    def product(loss: Any) -> Any:
+        return lambda w, x: dlc.grad(lambda w: dnp.sum(dlc.grad(loss)(w, x)[0] ** 2))(w)
+
+    arguments = [values(F32, 4, 4, seed=k) for k in range(2)], values(F32, 4, 4, seed=3)
+    require_close({"stage": 2}, product(pipelined({}, 2, function)), product(function), *arguments)
+
+
 def test_custom_rules() -> None:
     @dlc.custom_vjp
     def double(x: Any) -> Any:
@@ -178,8 +189,10 @@ def test_errors() -> None:
             lower(axes, count=5)
         with pytest.raises(ShapeError, match="num_micro_batches = 0; expected at least 1"):
             lower(axes, count=0)
-        with pytest.raises(ShapeError, match=r"the loss has shape \(4, 3\); expected a scalar"):
+        with pytest.raises(ShapeError, match=r"the function returned float32 of shape \(4, 3\); expected the loss, a scalar"):
             lower(axes, without_mean)
+        with pytest.raises(ShapeError, match="the function returned a NoneType; expected the loss"):
+            lower(axes, lambda parameters, tokens, targets: dlc.stage(None))
         with pytest.raises(ShapeError, match=r"batch\[1\] has shape \(8, 3\); expected the batch as axis 0 of all arrays"):
             mesh = dlc.make_mesh(axes) if axes else None
             dlc.jit(mesh=mesh)(pipelined({}, 2)).lower(PARAMETERS, TOKENS, TARGETS[:8])

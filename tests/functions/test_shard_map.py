@@ -137,6 +137,12 @@ def test_gradients_inside_of_a_function_of_shards() -> None:
     np.testing.assert_allclose(w, W - 0.1 * 2 / Y.size * X.T @ (X @ W - Y), rtol=1e-4, atol=1e-6)
 
 
+def test_values_that_vary_already() -> None:
+    """The gradient of a shard is that of its rank, also if the function declares again that the shard varies."""
+    product = mapped(lambda x: lax.psum(lax.pvary(x, "data") ** 2, "data"), (P("data"),), P())
+    np.testing.assert_allclose(run(dlc.grad(lambda x: dnp.sum(product(x))), X), 2 * X, rtol=1e-6)
+
+
 def test_loops_and_branches_of_shards() -> None:
     """Rotate shards around a ring, with a captured parameter; derivatives through the loop equal those of the product."""
 

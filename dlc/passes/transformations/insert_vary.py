@@ -8,7 +8,7 @@ from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.distributed.shard_map import VaryOp
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.programs.control import captured_values
-from dlc.ir import Block, Operation, SSAValue
+from dlc.ir import Block, IntegerAttr, Operation, SSAValue, StringAttr, erase_op, i64
 from dlc.passes.dl.rewriting import nested_blocks
 from dlc.passes.sharding.varying_axes import VaryingAxes, condition_axes, varied_operands
 
@@ -28,6 +28,19 @@ def insert_vary(block: Block, entry: Block) -> None:
     for op in [op for body in nested_blocks([block]) for op in body.ops]:
         for k, axes in varied_operands(op, inserter.varying):
             op.operands[k] = inserter.varied(op.operands[k], axes)
+    _remove_axes_that_vary(block, inserter.varying)
+
+
+def _remove_axes_that_vary(block: Block, varying: VaryingAxes) -> None:
+    """Remove from `dl.vary` the axes along which its operand varies: its transpose adds the cotangents of others only."""
+    for op in [op for body in nested_blocks([block]) for op in body.ops if isinstance(op, VaryOp)]:
+        own = varying.of(op.x) or frozenset[str]()
+        axes = [name for name in op.axes.data.split() if name not in own]
+        if axes:
+            op.axes, op.group_size = StringAttr(" ".join(axes)), IntegerAttr(varying.mesh.shard_count(axes), i64)
+        else:
+            op.result.replace_all_uses_with(op.x)
+            erase_op(op)
 
 
 def _vary_captured_values(op: dl.IfOp | dl.WhileOp, block: Block, varying: VaryingAxes) -> None:
