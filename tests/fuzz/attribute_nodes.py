@@ -22,7 +22,8 @@ _HALF_TOLERANCE = 1e-2
 class AttributeNode:
     """A node: its attributes, and inputs of which None is absent. Inputs at positions of `constants` are initializers.
 
-    `tolerance` is the accepted error relative to the largest element of a result, 0 for equal elements.
+    `tolerance` is the accepted error relative to the largest element of a result, 0 for equal elements. Integers may differ by
+    `steps`. ONNX does not infer the `result_dtype` of operators of other domains.
     """
 
     op: str
@@ -32,6 +33,9 @@ class AttributeNode:
     num_outputs: int = 1
     constants: Sequence[int] = ()
     tolerance: float = 1e-5
+    steps: int = 0
+    domain: str = ""
+    result_dtype: Any = None
 
     def model(self, results: Sequence[Array] = ()) -> ModelProto:
         """Return a model of the node, with the types of `results` for its outputs if there are any."""
@@ -39,9 +43,12 @@ class AttributeNode:
         names = ["" if x is None else f"x{k}" for k, x in enumerate(self.inputs[: present[-1] + 1])]
         arrays = {name: x for name, x in zip(names, self.inputs, strict=False) if x is not None}
         outputs = [f"y{k}" for k in range(self.num_outputs)]
-        node = helper.make_node(self.op, names, outputs, **_present(self.attributes))
+        node = helper.make_node(self.op, names, outputs, domain=self.domain, **_present(self.attributes))
         constant = {f"x{k}" for k in self.constants}
-        types = [_type(y) for y in results] or [TensorProto.UNDEFINED] * self.num_outputs
+        declared = (
+            TensorProto.UNDEFINED if self.result_dtype is None else helper.np_dtype_to_tensor_dtype(np.dtype(self.result_dtype))
+        )
+        types = [_type(y) for y in results] or [declared] * self.num_outputs
         graph = helper.make_graph(
             [node],
             "attributes",
@@ -49,13 +56,15 @@ class AttributeNode:
             [helper.make_tensor_value_info(n, t, None) for n, t in zip(outputs, types, strict=True)],
             [numpy_helper.from_array(x, n) for n, x in arrays.items() if n in constant],
         )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=_IR_VERSION)
+        opsets = [helper.make_opsetid("", self.opset), *([helper.make_opsetid(self.domain, 1)] if self.domain else [])]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
 
     def with_floats(self, dtype: Any) -> AttributeNode:
         """Return this node with its float32 inputs converted to another dtype."""
         inputs = [x if x is None or x.dtype != np.float32 else x.astype(dtype) for x in self.inputs]
         tolerance = self.tolerance if dtype != np.float16 or not self.tolerance else _HALF_TOLERANCE
-        return replace(self, inputs=inputs, tolerance=tolerance)
+        result_dtype = dtype if self.result_dtype == np.float32 else self.result_dtype
+        return replace(self, inputs=inputs, tolerance=tolerance, result_dtype=result_dtype)
 
     @property
     def arguments(self) -> dict[str, Array]:

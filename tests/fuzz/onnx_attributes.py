@@ -20,6 +20,7 @@ import dlc
 from dlc.dialects.dl.base import Array
 from dlc.errors import DlcError, UnsupportedError
 from tests.fuzz.attribute_arithmetic import ARITHMETIC
+from tests.fuzz.attribute_microsoft import MICROSOFT
 from tests.fuzz.attribute_movement import MOVEMENT
 from tests.fuzz.attribute_nodes import AttributeNode, Draw
 from tests.fuzz.attribute_windows import WINDOWS
@@ -35,7 +36,7 @@ _FLOATS = (np.float32, np.float32, np.float32, np.float64, np.float16)
 def random_node(seed: int) -> AttributeNode:
     """Return the node of a seed."""
     draw = random.Random(seed)
-    node = draw.choice(draw.choice((WINDOWS, MOVEMENT, ARITHMETIC)))(Draw(draw))
+    node = draw.choice(draw.choice((WINDOWS, MOVEMENT, ARITHMETIC, MICROSOFT)))(Draw(draw))
     return node.with_floats(draw.choice(_FLOATS))
 
 
@@ -77,12 +78,15 @@ def _mismatches(node: AttributeNode, got: Sequence[Array], expected: Sequence[Ar
     for k, (x, y) in enumerate(zip(got, expected, strict=True)):
         if x.dtype != y.dtype or x.shape != y.shape:
             yield f"{node}\nresult {k}: {x.dtype}{list(x.shape)}, expected {y.dtype}{list(y.shape)}"
-        elif (differs := _differs(x, y, node.tolerance)).any():
+        elif (differs := _differs(x, y, node)).any():
             at = tuple(int(i) for i in np.argwhere(differs)[0])
             yield f"{node}\nresult {k}: {differs.sum()} of {x.size} differ; at {list(at)} {x[at]}, expected {y[at]}"
 
 
-def _differs(x: Array, y: Array, tolerance: float) -> Array:
+def _differs(x: Array, y: Array, node: AttributeNode) -> Array:
+    if node.steps and x.dtype.kind in "iu":
+        return np.abs(x.astype(np.int64) - y) > node.steps
+    tolerance = node.tolerance
     if x.dtype.kind in "bOSU" or not tolerance:
         return (x != y) & ~((x != x) & (y != y))
     p, q = x.astype(np.float64), y.astype(np.float64)

@@ -88,6 +88,8 @@ IDS = {
 }
 TABLES = {"words": (6, WIDTH), "places": (LENGTH + 1, WIDTH)}
 CASES: dict[str, Case] = {
+    "fused product": Case("FusedMatMul", {"x": X, "w": (BATCH, LENGTH, 3)}, {"transA": 1, "alpha": 0.5}),
+    "fused product of transposed weights": Case("FusedMatMul", {"x": X, "w": (3, WIDTH)}, {"transB": 1}),
     "fast gelu": Case("FastGelu", {"x": X}),
     "fast gelu with bias": Case("FastGelu", {"x": X, "b": (WIDTH,)}),
     "bias gelu": Case("BiasGelu", {"x": X, "b": (WIDTH,)}),

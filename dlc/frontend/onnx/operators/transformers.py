@@ -28,6 +28,20 @@ from dlc.shapes.dims import Size
 table = ConverterTable()
 
 
+@table("FusedMatMul")
+def fused_matmul(node: OnnxNode) -> ImportedValue:
+    """Return alpha times the product of matrices, of which each may be transposed."""
+    for name in ("transBatchA", "transBatchB"):
+        if node.flag(name):
+            raise NodeProblem("attribute", f"{name} = 1 is not supported")
+    a, b = (
+        node.emit.transpose(x, (*range(x.rank - 2), x.rank - 1, x.rank - 2)) if node.flag(name) and x.rank > 1 else x
+        for x, name in ((node[0], "transA"), (node[1], "transB"))
+    )
+    y, alpha = node.emit(dl.MatmulOp, a, b), node.real("alpha", 1.0)
+    return y if alpha == 1.0 else node.emit(dl.MulOp, y, node.emit.scalar(alpha, y))
+
+
 @table("FastGelu")
 def fast_gelu(node: OnnxNode) -> ImportedValue:
     x, bias = node[0], node.get(1)
