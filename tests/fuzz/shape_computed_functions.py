@@ -123,6 +123,44 @@ def solved(draw: random.Random) -> Compute:
     return lambda xp, x, y: rounded(xp, compute(xp, x, y))
 
 
+def sized(draw: random.Random) -> Compute:
+    """Sizes of the arguments, or numbers of selected elements, as integer arguments of functions."""
+    amount, divisor = draw.choice([0, 1, 3]), draw.choice([1, 2, 3])
+    size = draw.choice(
+        [
+            lambda x: x.shape[0] // divisor,
+            lambda x: x.shape[-1] + amount,
+            lambda x: x.shape[0] - amount,
+            lambda x: x[x > 0].shape[0],
+            lambda x: x[x > 0].shape[0] // divisor,
+        ]
+    )
+    function = draw.choice(
+        [
+            lambda xp, x, n: xp.repeat(x, n, axis=-1),
+            lambda xp, x, n: xp.tile(x, (n, 2)),
+            lambda xp, x, n: xp.roll(x, n - divisor, axis=0),
+            lambda xp, x, n: xp.concatenate(xp.array_split(x, [amount, n], axis=0)[::-1]),
+            lambda xp, x, n: xp.split(x.reshape(-1), divisor)[0],
+            lambda xp, x, n: xp.broadcast_to(x.reshape(-1)[:divisor], (2, n)),
+            lambda xp, x, n: xp.diag(xp.arange(divisor), n),
+            lambda xp, x, n: xp.indices((n, divisor)),
+            lambda xp, x, n: xp.tril_indices(n, amount - 1, divisor)[0],
+            lambda xp, x, n: xp.bincount(xp.arange(divisor), minlength=n),
+            lambda xp, x, n: xp.histogram(x, n)[0],
+            lambda xp, x, n: xp.asarray([n, amount, n * n]),
+            lambda xp, x, n: xp.power(xp.arange(4), n),
+            lambda xp, x, n: xp.geomspace(1.0, 4.0, n),
+            lambda xp, x, n: xp.pad(x, ((amount, divisor), *((0, 0) for _ in x.shape[1:])), mode="symmetric"),
+            lambda xp, x, n: x.reshape(-1)[-n:],
+            lambda xp, x, n: x.reshape(-1)[n : -n or None],
+            lambda xp, x, n: xp.concatenate([x[:n], x[n:]]) + x,
+            lambda xp, x, n: xp.std(x.reshape(-1)[:n], ddof=1),
+        ]
+    )
+    return lambda xp, x: function(xp, x, size(x))
+
+
 def aliased(draw: random.Random) -> Compute:
     """Results that share memory with operands, functions jitted with their own symbols, and donated arguments."""
     count = draw.choice([1, 2])
@@ -166,5 +204,6 @@ STEPS: dict[str, Callable[[random.Random], Compute]] = {
     "repeated": repeated,
     "equal_sizes": equal_sizes,
     "solved": solved,
+    "sized": sized,
     "aliased": aliased,
 }

@@ -105,6 +105,14 @@ def test_frequencies_of_no_samples_are_refused() -> None:
         frequencies(np.ones(0))
 
 
+@pytest.mark.parametrize(
+    "function", [lambda n: dnp.indices((n - 3, 2)), lambda n: dnp.bincount(dnp.arange(3), minlength=n - 3)]
+)
+def test_negative_sizes_are_refused(function: Callable[[int], Any]) -> None:
+    with pytest.raises(dlc.DlcError, match=r"test_size_arguments\.py:\d+: .*(indices|iota|bincount)"):
+        dlc.jit(target="reference", dynamic={"x": {0: "N"}})(lambda x: function(x.shape[0]))(np.ones(2))
+
+
 ERRORS: dict[str, tuple[Callable[[Any, int], Any], str]] = {
     "sections": (lambda x, n: dnp.split(x, n), "the number of results must be known.*pass an integer"),
     "axis": (lambda x, n: dnp.sum(x, n), "pass an integer"),

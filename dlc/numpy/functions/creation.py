@@ -397,7 +397,7 @@ def indices(dimensions: Sequence[int], dtype: AnyDType = int, sparse: bool = Fal
     if not is_traced(dimensions):
         return call_numpy("indices", np.indices, dimensions, dtype, sparse)
     sizes = _static_shape("indices", dimensions)
-    axes = meshgrid(*(arange(size, dtype=dtype) for size in sizes), sparse=sparse, indexing="ij")
+    axes = meshgrid(*(convert(iota(size), dtype) for size in sizes), sparse=sparse, indexing="ij")
     return tuple(axes) if sparse else stack(axes)
 
 

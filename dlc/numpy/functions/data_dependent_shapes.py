@@ -219,6 +219,8 @@ def bincount(x: ArrayLike, /, weights: ArrayLike | None = None, minlength: int =
             "bincount", np.bincount, cast(Array, x).astype(np.int64), None if weights is None else operand(weights), minlength
         )
     x = convert(operand_in_scope(x, minlength), np.int64)
+    if isinstance(minlength, TracedDim) and is_less(x, untraced(minlength), 0, "bincount", "a negative minlength"):
+        refuse(ArgumentError(f"bincount: minlength {minlength}; expected at least 0"))
     end = operand(maximum(add(max(x, initial=-1), 1), minlength))
     increments = operand(1) if weights is None else convert(operand(weights), np.float64)
     # One more element, so that there is at least one. A negative element is mapped out of bounds, not wrapped.

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import is_integer
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
 from dlc.frontend.onnx.registry import ConverterTable
-from dlc.frontend.problems import NodeProblem
 from dlc.ir import bf16, f16, f32, f64
 
 table = ConverterTable()
@@ -139,8 +136,8 @@ def det(node: OnnxNode) -> ImportedValue:
     emit, x = node.emit, node[0]
     factors, _, sign, _ = emit.all_results(dl.LuOp, x)
     n = factors.shape[-1]
-    if not isinstance(n, int):
-        raise NodeProblem("value", f"the size {n} of its matrices must be static; give the model's input shapes")
-    diagonal = emit(dl.SelectOp, emit.constant(np.eye(n, dtype=bool)), factors, emit.scalar(0, factors))
+    positions = emit.iota(n)
+    is_diagonal = emit(dl.EqualOp, emit.reshape(positions, (n, 1)), positions)
+    diagonal = emit(dl.SelectOp, is_diagonal, factors, emit.scalar(0, factors))
     pivots = emit(dl.ReduceSumOp, diagonal, axes=(x.rank - 1,))
     return emit(dl.MulOp, emit(dl.ReduceProdOp, pivots, axes=(x.rank - 2,)), emit.cast(sign, x.element_type))
