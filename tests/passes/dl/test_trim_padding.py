@@ -18,8 +18,11 @@ from tests.passes.programs import Program, Writer, program, randoms
 AVX512 = CPU_LEVELS["cpu:avx512"]
 
 
-def without_kernel_cost(target: Target) -> Target:
-    return replace(target, costs=replace(target.costs, kernel_work=0))
+def without_kernel_cost(target: Target, weight: int = 0) -> Target:
+    """A target on which an additional kernel costs nothing but its weights, `weight` multiplications each."""
+    costs = target.costs
+    assert costs.winograd is not None
+    return replace(target, costs=replace(costs, kernel_work=0, winograd=replace(costs.winograd, weight=weight)))
 
 
 def convolution(
@@ -77,6 +80,15 @@ def test_ranges_merge_where_kernels_cost_more() -> None:
     assert windows(p) == [(3, 3)] and "pad" in p.ops
     assert len(windows(dilated(12, channels=(8, 16), target=without_kernel_cost(AVX512)))) == 9
     assert len(windows(dilated(8, size=15, channels=(16, 64)))) < len(windows(dilated(8, size=15, channels=(64, 256))))
+
+
+def test_ranges_merge_where_weights_cost_more() -> None:
+    kernels = [
+        len(windows(grouped.apply(TrimPaddingPass(without_kernel_cost(AVX512, weight)), tolerance=2e-4)))
+        for weight in (0, 8)
+        for grouped in [convolution([14, 14], [3, 3], [1, 1], [1, 1], [1, 1], [1, 1], (8, 12), groups=2)]
+    ]
+    assert kernels == [9, 1]
 
 
 def test_kernel_cost_depends_on_the_target() -> None:

@@ -40,7 +40,8 @@ class TrimPaddingPass(TargetPass):
     are with zeros. It is a third of the products for videos of two frames, and eight ninths for a 1×1 image padded for a 3×3
     kernel.
 
-    Adjacent ranges stay merged where another kernel launch would cost more than the skipped products. Weights that are
+    Adjacent ranges stay merged where another kernel launch, which reads its weights once more, would cost more than the skipped
+    products. Weights that are
     infinite or NaN are no longer multiplied with the trimmed zeros. Run it before `winograd`, which takes fewer products for
     all but the smallest images.
     """
@@ -94,26 +95,27 @@ class _PaddingTrimmer:
         if not is_static((*x, *w, *y[1:])) or 0 in (*x, *y[1:]):
             return None
         full_ranges = [[_OutputRange(0, int(positions), 0, int(taps))] for positions, taps in zip(y[1:-1], w[:-2], strict=True)]
-        cost_per_product = representative(y[0], self.ranges) * prod(map(int, w[-2:]))
-        launch_cost, max_work = self.costs.kernel_work, _MAX_WORK_RATIO * _products(full_ranges)
+        batch, weights_per_tap = representative(y[0], self.ranges), prod(map(int, w[-2:]))
+        costs = _SplitCosts(
+            batch * weights_per_tap,
+            0 if self.costs.winograd is None else self.costs.winograd.weight * weights_per_tap,
+            self.costs.kernel_work,
+        )
         ranges = [_ranges_by_taps(op, pad, axis, *axis_ranges) for axis, axis_ranges in enumerate(full_ranges)]
         is_winograd = self.costs.winograd is not None and is_3x3_with_stride_1(op)
         if is_winograd and _products(ranges[-2:]) > _MAX_WINOGRAD_WORK_RATIO * _products(full_ranges[-2:]):
             ranges[-2:] = full_ranges[-2:]
-        if not cost_per_product or _products(ranges) > max_work:
+        if not costs.product or _products(ranges) > _MAX_WORK_RATIO * _products(full_ranges):
             return None
         ranges_of_axes = full_ranges
         for axis, axis_ranges in enumerate(ranges):
             other_ranges = [o for k, o in enumerate(ranges_of_axes) if k != axis]
             ranges_of_axes = [
                 *ranges_of_axes[:axis],
-                _merge_ranges(
-                    axis_ranges, cost_per_product * _products(other_ranges), launch_cost * prod(map(len, other_ranges))
-                ),
+                _merge_ranges(axis_ranges, costs.of_axis(other_ranges)),
                 *ranges_of_axes[axis + 1 :],
             ]
-        work = cost_per_product * _products(ranges_of_axes) + launch_cost * (prod(map(len, ranges_of_axes)) - 1)
-        return ranges_of_axes if work < cost_per_product * max_work else None
+        return ranges_of_axes if costs.work(ranges_of_axes) < _MAX_WORK_RATIO * costs.work(full_ranges) else None
 
     def build_result(
         self, op: ConvOp, pad: PadOp, ranges_of_axes: Sequence[Sequence[_OutputRange]], chosen_ranges: tuple[_OutputRange, ...]
@@ -126,6 +128,30 @@ class _PaddingTrimmer:
             for output_range in ranges_of_axes[len(chosen_ranges)]
         ]
         return results[0] if len(results) == 1 else self.strips.join(DlBuilder(op), results, 1 + len(chosen_ranges), op)
+
+
+@dataclass(frozen=True)
+class _SplitCosts:
+    """Costs of a multiplication and of a tap's weights for all pairs of channels, and of a kernel."""
+
+    product: int
+    tap: int
+    kernel: int
+
+    def of_axis(self, other_axes: Sequence[Sequence[_OutputRange]]) -> _SplitCosts:
+        """Return the costs along an axis, given the ranges of the others."""
+        return _SplitCosts(
+            self.product * _products(other_axes), self.tap * _taps(other_axes), self.kernel * prod(map(len, other_axes))
+        )
+
+    def work(self, axes: Sequence[Sequence[_OutputRange]]) -> int:
+        """Return the cost of one kernel per combination of ranges."""
+        return self.product * _products(axes) + self.tap * _taps(axes) + self.kernel * prod(map(len, axes))
+
+
+def _taps(axes: Sequence[Sequence[_OutputRange]]) -> int:
+    """Count the taps of all combinations of ranges."""
+    return prod(sum(p.last_tap - p.first_tap for p in ranges) for ranges in axes)
 
 
 def _products(axes: Sequence[Sequence[_OutputRange]]) -> int:
@@ -162,8 +188,8 @@ def _ranges_by_taps(op: ConvOp, pad: PadOp, axis: int, whole_axis: _OutputRange)
     return ranges
 
 
-def _merge_ranges(ranges: Sequence[_OutputRange], cost_per_product: int, launch_cost: int) -> list[_OutputRange]:
-    """Merge adjacent ranges where that is cheaper than another kernel launch; costs are in the unit of `cost_per_product`."""
+def _merge_ranges(ranges: Sequence[_OutputRange], costs: _SplitCosts) -> list[_OutputRange]:
+    """Merge adjacent ranges where that is cheaper than another kernel."""
     # The minimum cost of the first k ranges, and the merged ranges that have it (dynamic programming).
     best: list[tuple[int, list[_OutputRange]]] = [(0, [])]
     for k in range(1, len(ranges) + 1):
@@ -176,7 +202,7 @@ def _merge_ranges(ranges: Sequence[_OutputRange], cost_per_product: int, launch_
                 min(p.first_tap for p in merged),
                 max(p.last_tap for p in merged),
             )
-            choices.append((cost + candidate.products * cost_per_product + launch_cost, [*merged_before, candidate]))
+            choices.append((cost + costs.work([[candidate]]), [*merged_before, candidate]))
         best.append(min(choices, key=lambda choice: choice[0]))
     return best[-1][1]
 
