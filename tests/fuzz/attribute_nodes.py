@@ -14,6 +14,8 @@ from dlc.dialects.dl.base import Array
 
 # The IR version of models whose opset needs no newer one.
 _IR_VERSION = 10
+# The versions of other domains.
+_VERSIONS = {"com.microsoft": 1, "ai.onnx.ml": 3}
 # The accepted relative error of results in half precision, which ONNX Runtime rounds after each step of a formula.
 _HALF_TOLERANCE = 1e-2
 
@@ -56,7 +58,10 @@ class AttributeNode:
             [helper.make_tensor_value_info(n, t, None) for n, t in zip(outputs, types, strict=True)],
             [numpy_helper.from_array(x, n) for n, x in arrays.items() if n in constant],
         )
-        opsets = [helper.make_opsetid("", self.opset), *([helper.make_opsetid(self.domain, 1)] if self.domain else [])]
+        opsets = [
+            helper.make_opsetid("", self.opset),
+            *([helper.make_opsetid(self.domain, _VERSIONS[self.domain])] if self.domain else []),
+        ]
         return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
 
     def with_floats(self, dtype: Any) -> AttributeNode:

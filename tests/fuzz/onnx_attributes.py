@@ -21,6 +21,7 @@ from dlc.dialects.dl.base import Array
 from dlc.errors import DlcError, UnsupportedError
 from tests.fuzz.attribute_arithmetic import ARITHMETIC
 from tests.fuzz.attribute_microsoft import MICROSOFT
+from tests.fuzz.attribute_ml import MACHINE_LEARNING
 from tests.fuzz.attribute_movement import MOVEMENT
 from tests.fuzz.attribute_nodes import AttributeNode, Draw
 from tests.fuzz.attribute_windows import WINDOWS
@@ -36,7 +37,7 @@ _FLOATS = (np.float32, np.float32, np.float32, np.float64, np.float16)
 def random_node(seed: int) -> AttributeNode:
     """Return the node of a seed."""
     draw = random.Random(seed)
-    node = draw.choice(draw.choice((WINDOWS, MOVEMENT, ARITHMETIC, MICROSOFT)))(Draw(draw))
+    node = draw.choice(draw.choice((WINDOWS, MOVEMENT, ARITHMETIC, MICROSOFT, MACHINE_LEARNING)))(Draw(draw))
     return node.with_floats(draw.choice(_FLOATS))
 
 
