@@ -49,6 +49,7 @@ DOCUMENTED = {
     **dict.fromkeys(("polydiv", "polymul"), "leading zeros of the result are not removed"),
     "nanmean": "a mean of no elements as an integer is 0",
     "reciprocal": "1 / 0 of integers is 0",
+    "spacing": "NumPy's half-precision results have no sign",
     "unwrap": "integers are promoted before they are subtracted, where NumPy's differences wrap",
     **dict.fromkeys(
         ("linalg.cond", "linalg.inv", "linalg.solve", "linalg.pinv", "linalg.det"), "rounding of ill-conditioned matrices"
