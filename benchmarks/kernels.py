@@ -90,8 +90,7 @@ def cases(library: ctypes.CDLL, threads: int, target: str) -> dict[str, Callable
 
     def sliding_median_case() -> Case:
         def sliding_median_of_7(x: Any) -> Any:
-            # Two vectors of windows need more than the 16 registers of AVX2.
-            return sliding_median(x, window=7, width=8 if _AVX2 else 16)
+            return sliding_median(x, window=7)
 
         sliding_median_of_7.__name__ = "sliding_median"
         return against_c(sliding_median_of_7, [normal(64, 4102)], (64, 4096), np.float32, 64, 4102)
