@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dlc.errors import UnsupportedError
+from dlc.errors import DTypeError, UnsupportedError
 from dlc.frontend.complex_numbers import Complex
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import convert, normalize_axis, operand, refuse
@@ -29,13 +29,20 @@ _REDUCE: dict[np.ufunc, Callable[..., Any]] = {
 # Their accumulation is a cumulative operation; that of the other functions in _REDUCE is computed by doubling.
 _CUMULATIVE: dict[np.ufunc, Callable[..., Any]] = {np.add: cumulative.cumsum, np.multiply: cumulative.cumprod}
 
+_LOGICAL = (np.logical_and, np.logical_or)
+
 
 def _accumulate(ufunc: np.ufunc, array: Any, axis: int = 0, dtype: Any = None) -> Any:
     """Return the results of `ufunc` of the elements up to each one along `axis`."""
+    name = f"numpy.{ufunc.__name__}.accumulate"
+    axis = normalize_axis(name, operand(array), axis)
     if ufunc in _CUMULATIVE:
         return _CUMULATIVE[ufunc](array, axis, dtype)
+    if ufunc in _LOGICAL:
+        if dtype is not None and np.dtype(dtype) != np.bool_:
+            refuse(DTypeError(f"{name}: dtype {np.dtype(dtype)}; expected bool"))
+        dtype = np.bool_
     x: Any = operand(array) if dtype is None else convert(array, dtype)
-    axis = normalize_axis(f"numpy.{ufunc.__name__}.accumulate", x, axis)
     size, shift = x.shape[axis], 1
     while shift < size:
         # Element i has the result of the last `shift` elements up to i.
@@ -52,13 +59,17 @@ def _reduceat(ufunc: np.ufunc, array: Any, indices: Any, axis: int = 0, dtype: A
     axis = normalize_axis(name, x, axis)
     if isinstance(indices, Tracer):
         refuse(UnsupportedError(f"{name} at indices of a traced array; use x.at[segments].add, or static indices"))
-    first = np.asarray(indices).tolist()
+    first: list[int] = np.asarray(indices, np.int64).tolist()
     settings = {} if dtype is None else {"dtype": dtype}
-    results: list[Any] = []
-    for start, stop in zip(first, [*first[1:], x.shape[axis]], strict=True):
-        part = slice_axis(x, axis, start, stop if stop > start else start + 1)
-        results.append(_REDUCE[ufunc](part, axis=axis, keepdims=True, **settings))
-    return concat(results, axis=axis)
+
+    def reduced(part: Any) -> Any:
+        return _REDUCE[ufunc](part, axis=axis, keepdims=True, **settings)
+
+    if not first:
+        return slice_axis(reduced(x), axis, 0, 0)
+    bounds = zip(first, [*first[1:], x.shape[axis]], strict=True)
+    parts = (slice_axis(x, axis, start, stop if stop > start else start + 1) for start, stop in bounds)
+    return concat([reduced(part) for part in parts], axis=axis)
 
 
 def install(namespace: ModuleType) -> None:

@@ -125,7 +125,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "integers": {
         "gcd": ("i, i[::-1]", "x_i1, 12", "x_u1, u[0, 1]", "x_i8, y_i8", "x_i2, x_i2[::-1]", "f, g"),
-        "lcm": ("i, i[::-1]", "x_u1, y_u1", "x_i8, y_i8", "f, g"),
+        "lcm": ("i, i[::-1]", "x_i1, 97", "x_u1, y_u1", "x_i8, y_i8", "f, g"),
         "bitwise_count": ("i", "x_i1", "x_u1", "x_i2", "x_i8", "x_u8", "f"),
         "packbits": ("t", "t, 1", "i, 0, 'little'", "v", "t, bitorder='x'"),
         "unpackbits": ("u", "u, 1, 13", "u, 1, -3, 'little'", "u, 0, 11", "i"),
@@ -189,7 +189,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
     "sorting": {
         "sort": ("f, kind='heapsort'", "f, 0, 'stable'", "f, kind='x'", "f, kind='stable', stable=True", "ties, axis=-1, order=None", "f", "f, 0", "c, None", "n", "ties", "t", "u", "zero, 0", "x_f2", "x_f8"),
         "argsort": ("ties, -1, 'stable'", "f, kind='x'", "f", "f, 0", "ties, stable=True", "n", "v"),
-        **_for("partition argpartition", ("v[:1], 0",)),
+        **_for("partition argpartition", ("v[:1], 0", "v, 99", "d, [0, -9], 0")),
         "lexsort": ("m.stack([ties, ties[::-1]])", "f"),
         "searchsorted": ("edges, f", "edges, f, 'right'", "m.sort(ties), 2", "m.sort(v), v", "edges, n", "v, f, 'left', m.argsort(v)", "m.sort(x_f2), x_f2", "m.sort(x_f8), x_f8, 'right'", "m.sort(x_i1), x_i1", "m.linspace(-2, 2, 200, dtype=m.float32), n", "edges, 0.5"),
         "digitize": ("f, edges", "f, edges, True", "n, edges[::-1]", "f, edges[::-1], True", "ties, m.sort(v)[::-1]", "f, edges[:0]"),

@@ -219,17 +219,21 @@ def test_methods_of_numpys_functions() -> None:
     @dlc.jit(target="reference")
     def function(x):
         return (
-            np.add.reduce(x), np.add.accumulate(x, 1), np.maximum.accumulate(x, 1), np.logical_or.accumulate(x > 3, 1),
-            np.add.reduceat(x, [0, 2, 1], axis=1), np.multiply.outer(x[0], x[1]), x.view("int32"),
+            np.add.reduce(x), np.add.accumulate(x, 1), np.maximum.accumulate(x, 1), np.logical_or.accumulate(x > 3, 1), np.logical_and.accumulate(x - 1),
+            np.add.reduceat(x, [0, 2, 1], axis=1), np.add.reduceat(x, []), np.multiply.outer(x[0], x[1]), x.view("int32"),
         )  # fmt: skip
 
     expected = (
-        np.add.reduce(x), np.add.accumulate(x, 1), np.maximum.accumulate(x, 1), np.logical_or.accumulate(x > 3, 1),
-        np.add.reduceat(x, [0, 2, 1], axis=1), np.multiply.outer(x[0], x[1]), x.view("int32"),
+        np.add.reduce(x), np.add.accumulate(x, 1), np.maximum.accumulate(x, 1), np.logical_or.accumulate(x > 3, 1), np.logical_and.accumulate(x - 1),
+        np.add.reduceat(x, [0, 2, 1], axis=1), np.add.reduceat(x, []), np.multiply.outer(x[0], x[1]), x.view("int32"),
     )  # fmt: skip
     for got, want in zip(function(x), expected, strict=True):
         np.testing.assert_array_equal(got, want)
     with pytest.raises(dlc.UnsupportedError, match=r"x\.at\[indices\]\.add"):
         dlc.jit(lambda x: np.add.at(x, 0, 1.0))(x)
+    with pytest.raises(dlc.DlcError, match="axis None"):
+        dlc.jit(lambda x: np.add.accumulate(x, None))(x)
+    with pytest.raises(dlc.DTypeError, match="expected bool"):
+        dlc.jit(lambda x: np.logical_or.accumulate(x, dtype="f4"))(x)
     with pytest.raises(dlc.UnsupportedError, match="dtypes of the same size"):
         dlc.jit(lambda x: x.view("int8"))(x)

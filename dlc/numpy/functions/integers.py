@@ -75,9 +75,9 @@ def _euclid(a: Any, b: Any) -> Any:
 
 def lcm(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     """Return the least common multiple of the magnitudes; 0 if one of them is 0. It wraps beyond the dtype."""
-    a, b = _promoted_integers("lcm", x1, x2)
+    a, b = map(abs, _promoted_integers("lcm", x1, x2))
     divisor = gcd(a, b)
-    return abs(multiply(floor_divide(a, where(equal(divisor, 0), 1, divisor)), b))
+    return multiply(floor_divide(a, where(equal(divisor, 0), 1, divisor)), b)
 
 
 def bitwise_count(x: ArrayLike, /) -> Any:

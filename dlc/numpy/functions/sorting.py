@@ -13,7 +13,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type
-from dlc.errors import ArgumentError, ShapeError
+from dlc.errors import ArgumentError, OutOfBoundsError, ShapeError
 from dlc.frontend.trace import Tracer, is_python_scalar
 from dlc.ir import Block
 from dlc.numpy.apply import (
@@ -96,12 +96,22 @@ def sort(
 
 def partition(x: ArrayLike, kth: int | Sequence[int], /, axis: int | None = -1) -> Any:
     """Return a copy whose elements before and after `kth` are not greater and not less: the sorted one."""
+    _require_positions("partition", operand(x), kth, axis)
     return sort(x, axis)
 
 
 def argpartition(x: ArrayLike, kth: int | Sequence[int], /, axis: int | None = -1) -> Any:
     """Return the indices that partition the elements along `axis`: those of a sort."""
+    _require_positions("argpartition", operand(x), kth, axis)
     return argsort(x, axis)
+
+
+def _require_positions(name: str, x: Operand, kth: int | Sequence[int], axis: int | None) -> None:
+    """Raise OutOfBoundsError for a position that is outside of an axis of static size."""
+    size = math.prod(x.shape) if axis is None else x.shape[normalize_axis(name, x, axis)]
+    for position in np.atleast_1d(np.asarray(kth)).tolist():
+        if isinstance(size, int) and not -size <= position < size:
+            refuse(OutOfBoundsError(f"{name}: kth = {position} is out of bounds for {size} elements"))
 
 
 def _require_kind(name: str, kind: str | None, stable: bool | None) -> None:
