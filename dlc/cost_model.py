@@ -227,8 +227,9 @@ class CostModel:
         task_work: The preferred work of a task: about 5 µs on one core, ten times the cost of handing it to another thread.
         kernel_work: The cost of an additional kernel: its launch, and fewer tiles to distribute.
         elementwise_work: The cost of an element of any other op, which is bound by memory or by transcendental functions.
-        streaming_work: The work of a point of a contraction that reads an element for it alone, as in a matrix-vector product:
-            reading it from the L2 cache takes as long as four multiply-adds (Zen 5: 512×512 floats take 7.5 µs).
+        streaming_work: The work of a contraction's point that reads an element which no other point reads, as in a
+            matrix-vector product: a read from the L2 cache takes as long as four multiply-adds (Zen 5: 7.5 µs for 512×512
+            floats).
         vectors: The vectors per step of an elementwise op.
         single_vector_slowdown: The slowdown of a contraction with one vector per row: each multiply-add loads its own
             broadcast operand.

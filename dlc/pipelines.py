@@ -162,9 +162,9 @@ def _builtin_stages(target: Target, numerics: str, weights: str, group: int, pre
                 *sigmoids,
                 CsePass(),
                 DcePass(),
-                # While the ops that compute states are visible.
+                # Before kernels hide the ops that compute states.
                 StackNextStatesPass(target),
-                # After common subexpressions are eliminated, which are repeated here.
+                # After CSE, which would merge the repeated values.
                 RepeatSharedValuesPass(),
                 ShortenLiveRangesPass(),
             ),

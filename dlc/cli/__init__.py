@@ -113,7 +113,7 @@ def _escape_unprintable() -> None:
 
 
 def _command(name: str) -> click.Command:
-    # Objects of modules are not garbage: collections would take 3 % of the time until a small model has run.
+    # Imports create little garbage: collections would take 3 % of the time until a small model has run.
     with infrequent_collection():
         return getattr(import_module(COMMANDS[name].module), f"{name.replace('-', '_')}_command")
 

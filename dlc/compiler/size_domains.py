@@ -90,7 +90,7 @@ def data_dependent_sizes(program: Program) -> dict[str, Size | None]:
 
 
 def restrict_to_domain(program: Program, domain: SizeDomain) -> Program:
-    """Return the program restricted to a domain: symbols with one value become static, and those that others determine go."""
+    """Return the program restricted to a domain: symbols with one value become static, and determined ones are replaced."""
     if domain.is_unrestricted and not guards_of(entry_of(program.module)):
         return program
     bindings = _bindings(domain, program.sizes.difference(data_dependent_sizes(program)))
@@ -104,7 +104,7 @@ def restrict_to_domain(program: Program, domain: SizeDomain) -> Program:
 
 
 def _bindings(domain: SizeDomain, input_symbols: Collection[str]) -> dict[str, Size]:
-    """Return the symbols that have one value in a domain, or that other symbols determine: K for the guard `K == N + M`."""
+    """Return the sizes of symbols that have one value in a domain or are determined by others: N + M for `K == N + M`."""
     static = domain.static_sizes
     bindings: dict[str, Size] = {a: substitute(Dim.symbol(b), static) for a, b in domain.equal.items()} | static
     for guard in domain.guards:

@@ -8,8 +8,8 @@ from typing import cast
 from dlc.errors import ArgumentError
 from dlc.runtime.collectives.mesh import Mesh
 
-# As dlc.h accepts in files.
-_MAX_MESH_RANK = 64
+# The limit of dlc.h for meshes in files.
+_MAX_MESH_AXES = 64
 
 
 def make_mesh(axes: Mapping[str, int], /) -> Mesh:
@@ -20,8 +20,8 @@ def make_mesh(axes: Mapping[str, int], /) -> Mesh:
     64 axes.
     """
     sizes = dict(cast("Mapping[object, object]", axes))
-    if len(sizes) > _MAX_MESH_RANK:
-        raise ArgumentError(f"dlc.make_mesh: {len(sizes)} axes; expected at most {_MAX_MESH_RANK}")
+    if len(sizes) > _MAX_MESH_AXES:
+        raise ArgumentError(f"dlc.make_mesh: {len(sizes)} axes; expected at most {_MAX_MESH_AXES}")
     for name, size in sizes.items():
         if not isinstance(name, str) or not name.isidentifier():
             raise ArgumentError(f"dlc.make_mesh: {name!r}; expected a name as the key of each axis")

@@ -89,7 +89,7 @@ class ShardedModel(Model):
         if transport is not None and not transport.in_one_process:
             if self._label is None:
                 text = program.text()
-                # So that the monitor finds ranks which call another program meanwhile, whose messages may fit.
+                # Lets the monitor find ranks that call another program, whose messages may have the same sizes.
                 transport.record_call(f"the check before the first call of {self.name}")
                 require_equal_programs(transport, program.options, text)
                 self._label = f"{self.name} ({crc32(text.encode()):08x})"

@@ -183,9 +183,11 @@ class KernelTrace:
         return with_user_line(kind(f"kernel {self.name}: {problem}"))
 
     def require_elements(self, action: str) -> None:
-        """Raise DlcError in a vectorized loop, whose values are one element per lane."""
+        """Raise DlcError in a vectorized loop, whose values have one element per lane."""
         if self.lanes is not None:
-            raise self.error(f"{action} in {self.lanes}, in which values are single elements")
+            raise self.error(
+                f"{action} in {self.lanes}, in which values are single elements; load elements, or remove vectorize"
+            )
 
     # Ranges of indices
 

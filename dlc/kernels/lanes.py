@@ -26,8 +26,8 @@ class LoopLanes:
     Attributes:
         strip: The variable of the generated loop.
         width: The number of lanes.
-        function: The function that makes the loop, `k.grid` or `k.range`.
-        accesses: The loads and stores of its body, by the memory of the array.
+        function: The function that emits the loop, `k.grid` or `k.range`.
+        accesses: The loads and stores of its body, by the array's memory.
     """
 
     strip: SSAValue
@@ -50,7 +50,7 @@ class LoopLanes:
         return None
 
     def _accesses_own_elements(self, accesses: Sequence[LaneAccess]) -> bool:
-        """Return whether each iteration accesses its own elements: those at its index plus one constant, along one axis."""
+        """Return whether iterations access disjoint elements: all accesses have the same lane-dependent index of one axis."""
         lane_indices = {
             (axis, form.constant, form.terms) for a in accesses for axis, form in enumerate(a.indices) if self.stride(form)
         }

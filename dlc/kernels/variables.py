@@ -47,7 +47,8 @@ class Variable(WithoutOperators):
         self.trace.require_open(self._scope, "a variable")
         if self._shape and self.trace.lanes is not self._lanes:
             raise self.trace.error(
-                f"a vector of an enclosing loop is read in {self.trace.lanes}; values are single elements there"
+                f"a vector of an enclosing loop is read in {self.trace.lanes}, in which values are single elements; "
+                "remove vectorize"
             )
         value = Value(self.trace, self._cell.value, self._element, self.trace.scope)
         return value if self._size is None else value.index_of(value.kernel_value, Interval(0, self._size - 1))

@@ -65,17 +65,17 @@ def embed(tokens: Any, weight: Weight) -> Any:
     return values + dnp.repeat(minima, weight.shape[1] // weight.minimum.shape[1], axis=-1)
 
 
-def _dequantize(weight: Weight, part: Callable[[Any], Any]) -> Any:
-    """Return the rows that `part` selects from a weight without its minima, as f32."""
+def _dequantize(weight: Weight, select: Callable[[Any], Any]) -> Any:
+    """Return the rows that `select` returns of a weight without its minima, as f32."""
     if not isinstance(weight, QuantizedMatrix):
-        floats = operand(part(weight))
+        floats = operand(select(weight))
         return apply(dl.CastOp, floats, to=ELEMENT_TYPES["float32"]) if weight.dtype != np.float32 else floats
-    integers = part(weight.integers)
+    integers = select(weight.integers)
     if weight.table is not None:
         integers = apply(dl.GatherOp, _literal(weight.table), integers, axis=0)
     zero_type = (weight.integers if weight.table is None else weight.table).dtype
-    zero = np.zeros((), zero_type) if weight.zero is None else part(weight.zero)
-    return apply(dl.DequantizeOp, integers, _dequantize(weight.scale, part), operand(zero), axis=1)
+    zero = np.zeros((), zero_type) if weight.zero is None else select(weight.zero)
+    return apply(dl.DequantizeOp, integers, _dequantize(weight.scale, select), operand(zero), axis=1)
 
 
 def _traced(array: Any) -> Any:

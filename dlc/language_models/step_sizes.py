@@ -15,7 +15,8 @@ CACHE_DTYPES: Mapping[str, Any] = {"f32": np.float32, "f16": np.float16, "int8":
 _MIN_BATCH_TEXTS = 4
 # The tokens of the program for short prompts, whose activations have 16 bits.
 _SHORT_PROMPT_TOKENS = 16
-# The same for targets whose rows take long: on AVX2 four of them take about as long as reading the weights four times.
+# The same for targets without byte products that accumulate in 32 bits: on AVX2, four rows take about as long as reading the
+# weights four times.
 _SLOW_PROMPT_TOKENS = 4
 # Reading the weights takes longer than products of 16 bits with the activations of this number of texts.
 _MAX_EXACT_TEXTS = 2

@@ -1,1 +1,1 @@
-"""The machine that dlc runs on: its architecture, its processors, and their use during compilation."""
+"""The machine that dlc runs on: its architecture, its processors and their cgroup quota, and their use by compilations."""

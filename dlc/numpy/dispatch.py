@@ -26,14 +26,14 @@ _REDUCE: dict[np.ufunc, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-# Their accumulation is a cumulative operation; that of the other functions in _REDUCE is computed by doubling.
+# The functions whose accumulation is a cumulative operation; that of the others in _REDUCE is a scan by recursive doubling.
 _CUMULATIVE: dict[np.ufunc, Callable[..., Any]] = {np.add: cumulative.cumsum, np.multiply: cumulative.cumprod}
 
 _LOGICAL = (np.logical_and, np.logical_or)
 
 
 def _accumulate(ufunc: np.ufunc, array: Any, axis: int = 0, dtype: Any = None) -> Any:
-    """Return the results of `ufunc` of the elements up to each one along `axis`."""
+    """Return the inclusive scan by `ufunc` along `axis`."""
     name = f"numpy.{ufunc.__name__}.accumulate"
     axis = normalize_axis(name, operand(array), axis)
     if ufunc in _CUMULATIVE:
@@ -53,7 +53,7 @@ def _accumulate(ufunc: np.ufunc, array: Any, axis: int = 0, dtype: Any = None) -
 
 
 def _reduceat(ufunc: np.ufunc, array: Any, indices: Any, axis: int = 0, dtype: Any = None) -> Any:
-    """Return the reductions from each index to before the next one; one element where the next one is not greater."""
+    """Return the reduction of each segment, from an index to the next one; a segment has at least one element."""
     name = f"numpy.{ufunc.__name__}.reduceat"
     x = operand(array)
     axis = normalize_axis(name, x, axis)

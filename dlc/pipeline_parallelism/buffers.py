@@ -61,7 +61,7 @@ class BufferLayout:
 
 
 def _padded_size(array_type: ArrayType) -> int:
-    """Return the number of elements of a buffer for an array."""
+    """Return the number of elements that an array occupies in a buffer, alignment included."""
     shape, dtype = array_type
     step = max(1, ALIGNMENT_BYTES // dtype.itemsize)
     return -(-prod(shape) // step) * step

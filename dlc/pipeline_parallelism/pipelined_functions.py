@@ -31,20 +31,20 @@ def pipeline(
 ) -> Callable[..., Any]:
     """Return the mean of `function(parameters, *batch)` over micro-batches; each rank along a mesh axis runs one stage of it.
 
-    `function` returns the mean loss of a micro-batch. Calls of `dlc.stage` in it begin a stage; their number and one is a
-    multiple of the ranks along `axis`. Axis 0 of all arrays of `batch` is the batch. The result is differentiable in
+    `function` returns the mean loss of a micro-batch. Each call of `dlc.stage` in it begins another stage; the number of stages
+    is a multiple of the ranks along `axis`. Axis 0 of all arrays of `batch` is the batch. The result is differentiable in
     `parameters` and in the floats of `batch`. Without a mesh, or with one rank along `axis`, one process runs all stages.
 
     Parameters are split over `axis`, whatever stage reads them. A rank receives those of its stage, and returns their
     gradients, by one all_to_all per dtype.
 
     Args:
-        num_micro_batches: The number of parts of the batch of a rank. A rank computes in M of M + 2(S - 1) ticks, for M parts.
+        num_micro_batches: The number M of parts of a rank's batch. A rank computes in M of M + 2(S - 1) ticks.
         axis: The mesh axis along which ranks run the S stages.
         batch_axes: Mesh axes over which the batch is split as well.
 
-    Raises ShapeError for sizes and numbers of stages that are not multiples, and DTypeError for an axis that the mesh does not
-    have, or that repeats.
+    Raises ShapeError for a batch that does not divide into micro-batches and for a number of stages that is not a multiple of
+    the ranks, and DTypeError for an axis that the mesh does not have, or that repeats.
     """
 
     def call(parameters: Any, *batch: Any) -> Any:
@@ -75,7 +75,7 @@ def _require_batch(batch: NamedLeaves, parts: int) -> None:
             raise with_user_line(ShapeError(problem))
     size = batch.values[0].shape[0]
     if size % parts:
-        raise with_user_line(ShapeError(f"{_API_NAME}: the batch has the size {size}; expected a multiple of {parts}"))
+        raise with_user_line(ShapeError(f"{_API_NAME}: batch size {size}; expected a multiple of num_micro_batches = {parts}"))
 
 
 def _micro_batches(x: Any, count: int) -> Any:
@@ -128,7 +128,7 @@ class _Pipeline:
         return self._run(NamedLeaves.of(_API_NAME, "parameters", parameters), NamedLeaves.of(_API_NAME, "batch", batch), False)
 
     def loss_and_gradients(self, parameters: Any, *batch: Any) -> tuple[Any, tuple[Any, ...]]:
-        """Return the mean loss, and its gradients by all arguments; those of integers are zero."""
+        """Return the mean loss, and its gradients with respect to all arguments; those of integers are zero."""
         parameter_leaves = NamedLeaves.of(_API_NAME, "parameters", parameters)
         batch_leaves = NamedLeaves.of(_API_NAME, "batch", batch)
         loss, of_parameters, of_batch = self._run(parameter_leaves, batch_leaves, True)
@@ -151,13 +151,13 @@ class _Pipeline:
 
 
 def _parts(leaf: Tracer, count: int) -> Any:
-    """Return the elements of a leaf in equal parts, padded with zeros."""
+    """Return the elements of a leaf in equal parts [count, n], padded with zeros."""
     flat = dnp.reshape(leaf, -1)
     return dnp.reshape(dnp.pad(flat, (0, -flat.shape[0] % count)), (count, -1))
 
 
 def _whole(parts: Any, leaf: Tracer) -> Any:
-    """Return the array of equal parts."""
+    """Return the array of which `parts` are the equal parts."""
     return dnp.reshape(dnp.reshape(parts, -1)[: prod(leaf.shape)], leaf.shape)
 
 

@@ -36,6 +36,7 @@ class Schedule:
         parameter_types: The types of all leaves of the parameters.
         batch_types: The types of the leaves of a micro-batch.
         count: The number of micro-batches.
+        axis: The mesh axis along which ranks run the stages.
         varying_axes: The mesh axes along which ranks have different data.
     """
 
@@ -58,7 +59,7 @@ class Schedule:
 
     @cached_property
     def activations(self) -> list[BufferLayout]:
-        """The layouts of the inputs of the stages, and of the outputs of those before."""
+        """The layouts of the inputs of the stages, which are the outputs of the previous ones."""
         return common_layouts([stage.inputs for stage in self.stages])
 
     @cached_property
@@ -84,7 +85,7 @@ class Schedule:
     def loss_and_gradients(self, parameters: Buffers, batch: MicroBatches) -> tuple[Any, Buffers, list[Any]]:
         """Return the sums of the losses and of the gradients of the rank's parameters, and the gradients of the batch.
 
-        The latter are those that the rank contributes, for the leaves that are floats.
+        Gradients of the batch are the contributions of this rank, for the leaves that are floats.
         """
         slots = 2 * self.last + 1
         no_outputs = self.activations[0].zeros()
@@ -143,7 +144,7 @@ class Schedule:
         """Return the loss of a micro-batch, and the gradients of the parameters, the inputs and the leaves of the batch."""
         no_loss = zeros((), self.stages[-1].outputs[0][1])
         batch_zeros = [zeros(shape, dtype) for shape, dtype in _floats(self.batch_types)]
-        nothing = no_loss, self.gradients[0].zeros(), self.cotangents[0].zeros(), batch_zeros
+        zero_results = no_loss, self.gradients[0].zeros(), self.cotangents[0].zeros(), batch_zeros
 
         def branch(k: int) -> Callable[[], tuple[Any, Buffers, Buffers, list[Any]]]:
             def run() -> tuple[Any, Buffers, Buffers, list[Any]]:
@@ -171,7 +172,7 @@ class Schedule:
 
             return run
 
-        return self._of_stage(index, branch, nothing)
+        return self._of_stage(index, branch, zero_results)
 
     def _arguments(
         self, k: int, parameters: Buffers, batch: MicroBatches, inputs: Buffers, index: Any
@@ -180,11 +181,11 @@ class Schedule:
         micro_batch = [_entry(batch[i], index) for i in self.stages[k].reads_batch]
         return self.parameters[k].unpack(parameters), micro_batch, self.activations[k].unpack(inputs)
 
-    def _of_stage(self, index: Any, branch: Callable[[int], Callable[[], Any]], nothing: Any) -> Any:
-        """Return the result of the branch of the rank's stage; `nothing` if there is no such micro-batch."""
+    def _of_stage(self, index: Any, branch: Callable[[int], Callable[[], Any]], default: Any) -> Any:
+        """Return the result of the branch of the rank's stage; `default` if there is no such micro-batch."""
         branches = [branch(k) for k in range(len(self.stages))]
         exists = (index >= 0) & (index < self.count)
-        return lax.cond(exists, lambda: lax.switch(lax.axis_index(self.axis), branches), lambda: nothing)
+        return lax.cond(exists, lambda: lax.switch(lax.axis_index(self.axis), branches), lambda: default)
 
     def _sent(self, buffers: Buffers, step: int) -> Buffers:
         """Send buffers to the next stage (1) or to the one before (-1)."""
@@ -209,7 +210,7 @@ def _floats_of(arrays: Sequence[Any]) -> list[Any]:
 
 
 def _merged(arrays: Sequence[Any], floats: Sequence[Any]) -> list[Any]:
-    """Return arrays with other floats."""
+    """Return arrays with their floating-point ones replaced by `floats`."""
     replacements = iter(floats)
     return [next(replacements) if is_floating(array.dtype) else array for array in arrays]
 

@@ -1,8 +1,8 @@
-"""`dlc.stage`, and the functions between its calls.
+"""`dlc.stage`, and the functions of the stages between its calls.
 
-A stage is traced by a run of the whole function: the call of `dlc.stage` at which it begins returns its inputs, and the next
-one ends the run. What was traced before has no readers, unless the stage reads a value that was not passed to `dlc.stage`: then
-the stage computes this value again.
+To trace a stage, the whole function runs: the call of `dlc.stage` at which the stage begins returns its inputs, and the next
+call ends the run. Ops traced before the stage are dead and removed, except those that compute a value which the stage reads but
+which was not passed to `dlc.stage`: the stage recomputes it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from dlc.traced_functions.leaf_functions import NamedLeaves, require_trace, trac
 def stage(x: Any) -> Any:
     """Return `x`, and begin the next stage of the function that `dlc.pipeline` runs.
 
-    `x` is a tree of arrays: what the stages before compute for those that follow. A later stage computes other values that it
-    reads again. Outside of `dlc.pipeline` this is the identity.
+    `x` is a tree of arrays, which the previous stage sends to the next one. A stage recomputes all other values of earlier
+    stages that it reads. Outside of `dlc.pipeline` this is the identity.
 
     Raises DlcError in the body of a loop, a branch or a transformed function.
     """
     cut = _cut.get()
-    return x if cut is None else cut.pass_mark(x)
+    return x if cut is None else cut.call_stage(x)
 
 
 class _EndOfStage(BaseException):
@@ -48,28 +48,29 @@ class _EndOfStage(BaseException):
 
 @dataclass
 class _Cut:
-    """One run of a function: its calls of `dlc.stage`, from the first mark to the last one.
+    """One run of a function, which traces the ops between two calls of `dlc.stage`.
 
     Attributes:
-        first: The number of the mark that returns `inputs`; 0 for the begin of the function.
-        last: The number of the mark that ends the run; None for the end of the function.
+        first: The number of the call that returns `inputs`, from 1 on; 0 for the start of the function.
+        last: The number of the call that ends the run; None for the end of the function.
         block: The block into which the function is traced.
+        num_calls: The number of calls so far.
     """
 
     first: int = 0
     last: int | None = None
     inputs: Any = None
     block: Block | None = None
-    mark_count: int = 0
+    num_calls: int = 0
 
-    def pass_mark(self, x: Any) -> Any:
+    def call_stage(self, x: Any) -> Any:
         if require_trace().innermost_block is not self.block:
             problem = "dlc.stage: called in the body of a loop, a branch or a transformed function"
             raise with_user_line(DlcError(f"{problem}; call it in the function of dlc.pipeline itself"))
-        self.mark_count += 1
-        if self.mark_count == self.last:
+        self.num_calls += 1
+        if self.num_calls == self.last:
             raise _EndOfStage(x)
-        return self.inputs if self.mark_count == self.first else x
+        return self.inputs if self.num_calls == self.first else x
 
 
 _cut: ContextVar[_Cut | None] = ContextVar("cut", default=None)
@@ -90,6 +91,7 @@ class StageFunction:
 
     Attributes:
         reads: The indices of the leaves of the parameters that the stage reads.
+        reads_batch: The indices of the leaves of the batch that the stage reads.
         inputs: The types of the outputs of the stage before.
         outputs: The types of its outputs; the loss for the last stage.
     """
@@ -122,22 +124,22 @@ class StageFunction:
 def cut_into_stages(
     function: Callable[..., Any], parameters: NamedLeaves, batch: NamedLeaves, micro_batch: Sequence[Any], count: int
 ) -> list[StageFunction]:
-    """Return `count` stages of `function(parameters, *batch)`, each one or several of those that `dlc.stage` marks.
+    """Return `function(parameters, *batch)` as `count` functions, each of one or several consecutive stages.
 
-    Raises ShapeError for a number of stages that is no multiple, and for a loss that is no scalar.
+    Raises ShapeError for a number of stages that is not a multiple of `count`, and for a loss that is not a scalar.
     """
     run = _Run(function, parameters, batch, micro_batch)
-    counted = _Cut()
-    block, _ = run.trace(counted, [])
+    whole_function = _Cut()
+    block, _ = run.trace(whole_function, [])
     block.erase(safe_erase=False)
-    marked = counted.mark_count + 1
-    if marked % count:
-        problem = f"dlc.pipeline: the function has {marked} stages, for {count} ranks"
-        raise with_user_line(ShapeError(f"{problem}; call dlc.stage so that the number of stages is a multiple"))
+    num_stages = whole_function.num_calls + 1
+    if num_stages % count:
+        problem = f"dlc.pipeline: the function has {num_stages} stages, for {count} ranks"
+        raise with_user_line(ShapeError(f"{problem}; call dlc.stage so that the number of stages is a multiple of {count}"))
     stages: list[StageFunction] = []
     inputs = NamedLeaves.of("dlc.pipeline", "inputs", ())
     for k in range(count):
-        first, last = (position * marked // count for position in (k, k + 1))
+        first, last = (position * num_stages // count for position in (k, k + 1))
         block, results = run.trace(_Cut(first, last if k < count - 1 else None), inputs)
         stages.append(run.stage(block, inputs))
         inputs = results
@@ -175,7 +177,7 @@ class _Run:
             return trees[-1].values
 
         arguments = NamedLeaves(values, self.parameters.tree, [])
-        # Custom rules are inserted, since the schedule differentiates the stages.
+        # Custom rules are inserted into the trace, since the schedule differentiates the stages.
         block, results = trace_body("dlc.pipeline", body, arguments, require_trace().derivative_orders + 1)
         return block, NamedLeaves(results.values, trees[0].tree, trees[0].names)
 
@@ -198,7 +200,7 @@ class _Run:
 
 
 def require_loss(loss: Any) -> None:
-    """Raise ShapeError for a result of the function that is no scalar float."""
+    """Raise ShapeError for a result of the function that is not a scalar float."""
     dtype = getattr(loss, "dtype", None)
     if isinstance(loss, float) or (dtype is not None and not loss.shape and is_floating(dtype)):
         return

@@ -421,7 +421,7 @@ def _is_bound_nonnegative(size: Size, monomial: Monomial, atom: tuple[Dim, Dim])
     other_atoms.remove(atom)
     if not all(map(_is_atom_nonnegative, other_atoms)):
         return False
-    # The size times c, which is above -c if the size, an integer, is not negative.
+    # A lower bound of the size times c. The size is an integer: it is nonnegative if the product is above -c.
     other_terms = Dim({m: f * divisor for m, f in terms.items() if m != monomial})
     bound = atom[0] - (divisor - 1 if factor > 0 else 0)
     return is_nonnegative(other_terms + bound * Dim({tuple(other_atoms): factor}) + divisor - 1)

@@ -152,7 +152,7 @@ def _finite_interval(
     """
     if _is_infinite(lower) and _is_infinite(upper):
         if lower == upper:
-            refuse(DlcError(f"dlc.solve.quad: both limits are {lower}"))
+            refuse(DlcError(f"dlc.solve.quad: both limits are {lower}; expected different ones if both are infinite"))
 
         def over_all_numbers(t: Any, args: Any) -> Any:
             rest = 1 - t * t
@@ -166,7 +166,7 @@ def _finite_interval(
     def from_end(t: Any, args: Any) -> Any:
         return _weighted(fn(end + direction * t / (1 - t), args), 1 / ((1 - t) * (1 - t)))
 
-    # From the end upward is positive if it is the lower limit, downward if it is the upper one.
+    # dx is direction · dt / (1 - t)², and the limits are exchanged if the upper one is finite.
     return from_end, direction if is_lower_finite else -direction, 0 * end, 0 * end + 1
 
 

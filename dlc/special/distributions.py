@@ -1,4 +1,4 @@
-"""Cumulative distribution functions and their complements, by incomplete gamma and beta functions."""
+"""Cumulative distribution functions (CDF) and their complements, by incomplete gamma and beta functions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _betaincc(a: Any, b: Any, x: Any) -> Any:
 
 
 def chdtr(v: ArrayLike, x: ArrayLike, /) -> Any:
-    """Return the probability of a chi-square variable of `v` degrees of freedom up to x."""
+    """Return the CDF at x of the chi-square distribution with `v` degrees of freedom."""
     return _chdtr(*promote_floats(v, x))
 
 
@@ -57,7 +57,7 @@ def _chdtrc(v: Any, x: Any) -> Any:
 
 
 def gdtr(a: ArrayLike, b: ArrayLike, x: ArrayLike, /) -> Any:
-    """Return the probability of a gamma variable of rate `a` and shape `b` up to x."""
+    """Return the CDF at x of the gamma distribution with rate `a` and shape `b`."""
     return _gdtr(*promote_floats(a, b, x))
 
 
@@ -75,7 +75,7 @@ def _gdtrc(a: Any, b: Any, x: Any) -> Any:
 
 
 def pdtr(k: ArrayLike, m: ArrayLike, /) -> Any:
-    """Return the probability of at most k events of a Poisson variable of mean m."""
+    """Return the CDF at k of the Poisson distribution with mean `m`."""
     return _pdtr(*promote_floats(k, m))
 
 
@@ -93,7 +93,7 @@ def _pdtrc(k: Any, m: Any) -> Any:
 
 
 def bdtr(k: ArrayLike, n: ArrayLike, p: ArrayLike, /) -> Any:
-    """Return the probability of at most k successes of n trials of probability p, for k from 0 to n."""
+    """Return the CDF at k, from 0 to n, of the binomial distribution of `n` trials with probability `p`."""
     return _bdtr(*promote_floats(k, n, p))
 
 
@@ -115,7 +115,7 @@ def _bdtrc(k: Any, n: Any, p: Any) -> Any:
 
 
 def fdtr(dfn: ArrayLike, dfd: ArrayLike, x: ArrayLike, /) -> Any:
-    """Return the probability of an F variable of `dfn` and `dfd` degrees of freedom up to x."""
+    """Return the CDF at x of the F distribution with `dfn` and `dfd` degrees of freedom."""
     return _fdtr(*promote_floats(dfn, dfd, x))
 
 
@@ -133,7 +133,7 @@ def _fdtrc(dfn: Any, dfd: Any, x: Any) -> Any:
 
 
 def stdtr(df: ArrayLike, t: ArrayLike, /) -> Any:
-    """Return the probability of a variable of Student's distribution with `df` degrees of freedom up to t."""
+    """Return the CDF at t of Student's t distribution with `df` degrees of freedom."""
     return _stdtr(*promote_floats(df, t))
 
 

@@ -1,4 +1,4 @@
-"""Elementary functions without cancellation, losses, and softmax over any axes."""
+"""Elementary functions without cancellation, Box-Cox transformations, losses, and softmax over any axes."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ __all__ = ["jn", "kn", "yn"]
 
 # Each order takes a step of straight-line code.
 _MAX_ORDER_STEPS = 200
-# Numbers of the downward recurrence are divided by this when they exceed it.
+# Terms of the downward recurrence are divided by this when they exceed it.
 _RESCALING_FACTOR = 2.0**300
 # Below this argument, two terms of the power series are exact to float64 precision.
 _MAX_SERIES_ARGUMENT = 1e-5

@@ -185,7 +185,7 @@ def test_errors() -> None:
     with pytest.raises(DlcError, match=r"test_pipeline.py:\d+: dlc.stage: called in the body of a loop"):
         lower({"stage": 2}, in_a_loop)
     for axes in ({}, {"stage": 2}):
-        with pytest.raises(ShapeError, match="the batch has the size 16; expected a multiple of 5"):
+        with pytest.raises(ShapeError, match="batch size 16; expected a multiple of num_micro_batches = 5"):
             lower(axes, count=5)
         with pytest.raises(ShapeError, match="num_micro_batches = 0; expected at least 1"):
             lower(axes, count=0)

@@ -1,4 +1,4 @@
-"""Nodes of ONNX Runtime's own operators."""
+"""Nodes of the domain `com.microsoft`, the operators of ONNX Runtime."""
 
 from __future__ import annotations
 

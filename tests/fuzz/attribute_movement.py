@@ -61,7 +61,7 @@ def _slice(d: Draw) -> AttributeNode:
     shape, axes = d.shape(rank, 1, 6), d.axes(rank)
     starts = [d.choice(*range(-8, 9), -_INT64_MAX, _INT64_MAX) for _ in axes]
     steps = [d.choice(-3, -2, -1, 1, 1, 2, 3) for _ in axes]
-    # ONNX Runtime reads INT64_MAX with a negative step as the begin of the axis.
+    # ONNX Runtime reads INT64_MAX with a negative step as the start of the axis.
     ends = [d.choice(*range(-8, 9), -_INT64_MAX, _INT64_MAX if step > 0 else -_INT64_MAX) for step in steps]
     is_leading = axes == list(range(len(axes)))
     operands = [starts, ends, None if is_leading and d.flag() else axes, d.choice(steps, None)]

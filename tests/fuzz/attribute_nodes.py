@@ -1,4 +1,4 @@
-"""One ONNX node with drawn attributes and inputs: what `onnx_attributes` compares."""
+"""Random ONNX nodes: the cases of `onnx_attributes`."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def _conv_transpose(d: Draw) -> AttributeNode:
     if output_shape:
         window = {**window, "pads": None, "dilations": None}
     elif min(k - s for k, s in zip(kernel, strides, strict=True)) < 0 and str(window["auto_pad"]).startswith("SAME"):
-        # ONNX Runtime does not extend the result to the size that the specification has.
+        # ONNX Runtime does not extend the result to the size in the specification.
         window = {**window, "auto_pad": "VALID"}
     inputs = [
         d.floats([1, group * channels, *sizes]),

@@ -1,4 +1,4 @@
-"""Schedule hints of loops: results do not depend on them, and errors name what cannot be met."""
+"""Schedule hints of loops: results do not depend on them, and errors name the hint that cannot be met."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def test_numpys_functions_are_those_of_dlc() -> None:
     agrees(function, X, Y)
 
 
-def test_methods_of_numpys_functions() -> None:
+def test_ufunc_methods() -> None:
     x = np.array([[3, 1, 4, 1], [5, 9, 2, 6]], np.float32)
 
     @dlc.jit(target="reference")

@@ -48,7 +48,7 @@ def _match_lookup(op: arith.XOrIOp) -> TableLookup | None:
 
 
 def _match_tree(value: SSAValue, depth: int, inner_ops: set[Operation], masks: list[SSAValue]) -> list[int]:
-    """Return the bytes of a tree of `depth` selects, and append the masks of its levels; an empty list if it is none."""
+    """Return the bytes of a tree of `depth` selects, and append the masks of its levels; an empty list for other values."""
     op = value.owner
     if not isinstance(op, arith.XOrIOp) or not isinstance(op.lhs.owner, arith.AndIOp):
         return []
@@ -124,7 +124,7 @@ class LlvmByteTableWriter(LlvmWriter):
     def _look_up(self, table: Sequence[int], type: Register, word: str) -> str:
         """Emit the bytes of a table for the low four bits of each byte."""
         words, count = llvm_type(type), 4 * type.width
-        # The instructions differ in the other bits.
+        # The instructions treat the other bits differently.
         index = self.define(f"and {words} {word}, splat (i32 {(TABLE_SIZE - 1) * WORD_OF_ONES})", word)
         index = self.define(f"bitcast {words} {index} to <{count} x i8>", index)
         entries = ", ".join(f"i8 {byte}" for byte in [*table] * (count // TABLE_SIZE))

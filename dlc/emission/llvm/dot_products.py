@@ -6,8 +6,8 @@ evaluated and every language can emit it:
     Σⱼ ((a << up) >> down) · ((b << up) >> down) + c                    for integers, and
     f32(a << 16) · f32(b << 16) + (f32(a & upper) · f32(b & upper) + c)    for pairs of bf16, by their bits
 
-In `u8i7`, the sums of two neighbouring products are shifted up and down by 16 bits as well, so that they wrap as i16. Such sums
-of several words may be added before:
+In `u8i7`, the sums of two adjacent products are shifted up and down by 16 bits as well, so that they wrap as i16. Such sums of
+several words may be added before they are shifted:
 
     ((Σᵢ (aᵢ₀ · bᵢ₀ + aᵢ₁ · bᵢ₁) << 16) >> 16) + ((Σᵢ (aᵢ₂ · bᵢ₂ + aᵢ₃ · bᵢ₃) << 16) >> 16) + c
 
@@ -281,7 +281,7 @@ class LlvmDotProductWriter(LlvmByteTableWriter):
         return self.define(f"{function}({elements} {a}, {elements} {b})", a, b)
 
     def _add_pairs(self, type: Register, pairs: str, c: str, multiplier: int = 1) -> str:
-        """Emit `c` plus the sums of neighbouring 16-bit integers times `multiplier`."""
+        """Emit `c` plus the sums of pairs of adjacent 16-bit integers times `multiplier`."""
         pair_type = f"<{2 * type.width} x i16>"
         function = f"call {llvm_type(type)} @llvm.{self.names['i16'][type.width]}"
         call = f"{function}({pair_type} {pairs}, {pair_type} splat (i16 {multiplier}))"

@@ -178,10 +178,10 @@ def fabs(x: ArrayLike, /) -> Any:
 def frexp(x: ArrayLike, /) -> tuple[Any, Any]:
     """Return mantissa and exponent: x = mantissa · 2^exponent, with a magnitude of the mantissa in [0.5, 1).
 
-    Numbers that are zero, infinite or undefined are their own mantissa, with exponent 0. Exponents are int32.
+    Zeros, infinities and NaN are their own mantissa, with exponent 0. Exponents are int32.
     """
     (x,) = promote_to_float(x, min_dtype=np.float16)
-    # As a multiple of 2^-64, a subnormal number has an exponent as well.
+    # Scaled by 2^64, a subnormal number is normal: its exponent is in its bits.
     wide: Any = convert(x, np.float64)
     is_tiny = less(abs(wide), np.finfo(np.float64).tiny)
     scaled = where(is_tiny, multiply(wide, 2.0**64), wide)
@@ -201,12 +201,12 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     return convert(_times_power_of_two(convert(x, np.float64), exponent), x.dtype)
 
 
-# Beyond this exponent, every float64 is multiplied to zero or infinity.
+# Beyond this exponent, the product with every finite float64 other than 0 is zero or infinite.
 _MAX_SHIFT_BITS = 2200
 
 
 def _times_power_of_two(x: Any, exponent: Any) -> Any:
-    """Multiply by three powers of two, each within the range of float64."""
+    """Return x · 2^exponent, as a product with three powers of two in the range of float64."""
     first = floor_divide(exponent, np.int64(3))
     second = floor_divide(subtract(exponent, first), np.int64(2))
     for part in (first, second, subtract(exponent, add(first, second))):

@@ -123,7 +123,7 @@ def packbits(x: ArrayLike, /, axis: int | None = None, bitorder: str = "big") ->
 
 
 def unpackbits(x: ArrayLike, /, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Any:
-    """Return the bits of uint8 elements as uint8, the first `count` of them; all but the last -count for a negative one."""
+    """Return the bits of uint8 elements as uint8: the first `count`, or all but the last -count if it is negative."""
     shifts = _bit_order("unpackbits", bitorder)
     x, axis = with_axis_or_flattened("unpackbits", x, axis)
     if x.dtype != np.uint8:
@@ -133,11 +133,11 @@ def unpackbits(x: ArrayLike, /, axis: int | None = None, count: int | None = Non
     size = 8 * x.shape[axis]
     bits = reshape(bits, (*bits.shape[:-2], size))
     if count is not None:
-        kept = count if count >= 0 else size + count
-        if kept < 0:
-            refuse(ArgumentError(f"unpackbits: count {count} of {size} bits"))
-        extra = max(kept - size, 0)
-        bits = slice_axis(pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, extra)]), bits.ndim - 1, 0, kept)
+        stop = count if count >= 0 else size + count
+        if stop < 0:
+            refuse(ArgumentError(f"unpackbits: count {count} for {size} bits; expected at least -{size}"))
+        padding = max(stop - size, 0)
+        bits = slice_axis(pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, padding)]), bits.ndim - 1, 0, stop)
     return moveaxis(bits, -1, axis)
 
 
@@ -155,7 +155,9 @@ def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: int | Sequence[int
     """Return the indices in the flattened array of coordinates, one array for each axis of `dims`. They are not checked."""
     sizes = as_shape("ravel_multi_index", dims)
     if len(multi_index) != len(sizes):
-        refuse(ShapeError(f"ravel_multi_index: {len(multi_index)} coordinates for {len(sizes)} axes"))
+        refuse(
+            ShapeError(f"ravel_multi_index: {len(multi_index)} coordinates; expected {len(sizes)}, as many as dims has axes")
+        )
     index: Any = 0
     for coordinate, size in zip(multi_index, sizes, strict=True):
         index = index * size + convert(coordinate, np.int64)

@@ -179,7 +179,7 @@ def delete(x: ArrayLike, obj: Any, /, axis: int | None = None) -> Any:
     size = x.shape[axis]
     mask = np.asarray(cast(Any, obj)) if isinstance(obj, np.ndarray | list) else None
     if mask is not None and mask.dtype.kind == "b" and mask.shape != (size,):
-        refuse(ShapeError(f"delete: a mask of shape {mask.shape} for size {size} of axis {axis}"))
+        refuse(ShapeError(f"delete: obj is a mask of shape {mask.shape}; expected ({size},) for axis {axis}"))
     positions = np.unique(_static_positions("delete", obj, size))
     if positions.size and (positions[0] < 0 or positions[-1] >= size):
         refuse(OutOfBoundsError(f"delete: position {obj!r} is out of bounds for size {size} of axis {axis}"))
@@ -234,7 +234,7 @@ def split(x: ArrayLike, indices_or_sections: int | Sequence[int], /, axis: int =
 
 
 def _is_sequence(indices_or_sections: object) -> bool:
-    """Return whether an array is split before indices, and not into a number of sections."""
+    """Return whether the argument is a sequence of indices, and not a number of sections."""
     return isinstance(indices_or_sections, Sequence) or (
         isinstance(indices_or_sections, Tracer | np.ndarray) and indices_or_sections.ndim > 0
     )

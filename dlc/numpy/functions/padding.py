@@ -157,7 +157,7 @@ def _ramp(x: Operand, axis: int, width: int, end: Any, is_after: bool) -> Any:
 
 
 def _pad_with(value: Operand, x: Operand, low: Sequence[TracedSize], high: Sequence[TracedSize]) -> Any:
-    """Pad an array with a number; symbolic widths are those of arrays that are joined."""
+    """Pad an array with a scalar: by concatenation where the widths are symbolic."""
     dynamic_axes = [k for k, sides in enumerate(zip(low, high, strict=True)) if not is_static(sides)]
     static_low, static_high = ([0 if k in dynamic_axes else w for k, w in enumerate(side)] for side in (low, high))
     if any((*static_low, *static_high)) or not dynamic_axes:

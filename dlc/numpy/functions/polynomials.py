@@ -51,7 +51,7 @@ def polymul(a1: ArrayLike, a2: ArrayLike, /) -> Any:
 
 
 def polydiv(u: ArrayLike, v: ArrayLike, /) -> tuple[Any, Any]:
-    """Return quotient and remainder; the remainder has one coefficient less than `v`, leading zeros included."""
+    """Return quotient and remainder; the remainder has one coefficient fewer than `v`, leading zeros included."""
     dividend, divisor = promote_to_float(*(_coefficients("polydiv", a) for a in (u, v)))
     length, order = divisor.shape[0], dividend.shape[0] - divisor.shape[0]
     if order < 0:
@@ -116,7 +116,7 @@ def roots(p: ArrayLike, /) -> Any:
 
 
 def polyfit(x: ArrayLike, y: ArrayLike, deg: int, /, rcond: float | None = None, w: ArrayLike | None = None) -> Any:
-    """Return the polynomial of degree `deg` that fits y at x with the least squares of its errors, times `w`."""
+    """Return the least-squares polynomial of degree `deg` for y at x; `w` are weights of the residuals."""
     x, y = promote_to_float(x, y)
     if x.ndim != 1 or y.ndim not in (1, 2) or x.shape[0] != y.shape[0] or deg < 0:
         refuse(ShapeError(f"polyfit: x of shape {x.shape}, y of shape {y.shape}, deg {deg}; expected a vector x as long as y"))

@@ -95,13 +95,13 @@ def sort(
 
 
 def partition(x: ArrayLike, kth: int | Sequence[int], /, axis: int | None = -1) -> Any:
-    """Return a copy whose elements before and after `kth` are not greater and not less: the sorted one."""
+    """Return a copy partitioned at `kth` along `axis`: the sorted elements."""
     _require_positions("partition", operand(x), kth, axis)
     return sort(x, axis)
 
 
 def argpartition(x: ArrayLike, kth: int | Sequence[int], /, axis: int | None = -1) -> Any:
-    """Return the indices that partition the elements along `axis`: those of a sort."""
+    """Return the indices that partition the elements at `kth` along `axis`: those that sort them."""
     _require_positions("argpartition", operand(x), kth, axis)
     return argsort(x, axis)
 

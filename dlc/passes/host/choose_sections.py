@@ -9,7 +9,7 @@ depends on several sections starts the next group, since it must wait for all of
 faster than running its launches in sequence, each on all threads.
 
 Long launches use all threads well, and sections with such launches have unequal times. So the launches above a threshold run
-alone, on all threads, and the others in sections between them; the threshold is that with the shortest estimated time.
+alone, on all threads, and the others in sections between them; the threshold minimizes the estimated time.
 """
 
 from __future__ import annotations

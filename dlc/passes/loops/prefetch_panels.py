@@ -98,7 +98,7 @@ class _LoopPrefetcher:
 
     @property
     def num_steps(self) -> int:
-        """The steps of the loop; if it unpacks words, times those of the surrounding loop that advances in the same panel."""
+        """The steps of the loop; if it unpacks words, times those of the enclosing loop over the same panel."""
         steps, outer = self.steps.stop - self.steps.start, self.loop.parent_op()
         is_nested = self.word_bytes and isinstance(outer, scf.ForOp) and outer.iter_args
         outer_steps = constant_range(outer) if is_nested and isinstance(outer, scf.ForOp) else None

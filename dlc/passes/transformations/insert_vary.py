@@ -32,7 +32,7 @@ def insert_vary(block: Block, entry: Block) -> None:
 
 
 def _remove_axes_that_vary(block: Block, varying: VaryingAxes) -> None:
-    """Remove from `dl.vary` the axes along which its operand varies: its transpose adds the cotangents of others only."""
+    """Remove from `dl.vary` the axes along which its operand varies: its transpose must sum cotangents over others only."""
     for op in [op for body in nested_blocks([block]) for op in body.ops if isinstance(op, VaryOp)]:
         own = varying.of(op.x) or frozenset[str]()
         axes = [name for name in op.axes.data.split() if name not in own]

@@ -42,9 +42,9 @@ class _BatchedRequest(Future):
         self.priority, self.deadline = priority, deadline
         self.arrays: list[Any] = []
         self.rows = 0
-        # None unless it waits in one.
+        # None before and after the request waits in a group.
         self.group: _Group | None = None
-        # Then "running", or "withdrawn": cancelled, past its deadline, or with invalid arguments.
+        # "waiting", then "running", or "withdrawn" if it is cancelled, past its deadline, or has invalid arguments.
         self.state = "waiting"
 
     def withdraw(self) -> bool:

@@ -169,30 +169,30 @@ def test_dot_general_that_is_a_matmul(rhs_contract: int, last: str) -> None:
     assert p.apply(QuantizeWeightsPass(resolve("cpu:generic"), exact_rows=True), tolerance=0.2).ops[-1] == last
 
 
-def nested(table: bool, transposed: bool) -> Program:
+def two_level_product(has_table: bool, is_transposed: bool) -> Program:
     """A row times weights [64, 8] in blocks of 8 with two-level scales: int8 per block, f16 per 32 weights."""
 
     def body(b: Writer, x: SSAValue) -> SSAValue:
-        shape, axis = ((8, 64), 1) if transposed else ((64, 8), 0)
+        shape, axis = ((8, 64), 1) if is_transposed else ((64, 8), 0)
         per_block, per_large_block = (tuple(s // n if a == axis else s for a, s in enumerate(shape)) for n in (8, 32))
         codes = b.weight(RNG.integers(0, 16, shape).astype(np.uint8))
         values = np.arange(-100, 60, 10).astype(np.int8)
-        codes = b(dl.GatherOp, b.constant(values, i8), codes, axis=0) if table else codes
+        codes = b(dl.GatherOp, b.constant(values, i8), codes, axis=0) if has_table else codes
         fine_scale = b.weight(RNG.integers(-9, 9, per_block).astype(np.int8))
         scale = b(dl.CastOp, b.weight(RNG.uniform(0.01, 0.02, per_large_block).astype(np.float16)), to=f32)
         scale = b(dl.DequantizeOp, fine_scale, scale, b.scalar(0, like=element_tensor(np.int8)), axis=axis)
-        w = b(dl.DequantizeOp, codes, scale, b.scalar(0, like=element_tensor(np.int8 if table else np.uint8)), axis=axis)
-        w = b(dl.TransposeOp, w, permutation=(1, 0)) if transposed else w
+        w = b(dl.DequantizeOp, codes, scale, b.scalar(0, like=element_tensor(np.int8 if has_table else np.uint8)), axis=axis)
+        w = b(dl.TransposeOp, w, permutation=(1, 0)) if is_transposed else w
         return b(dl.MatmulOp, x, w, min_lhs_bits=16)
 
     return program(body, *randoms((1, 64)))
 
 
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("table", [False, True], ids=["integers", "table"])
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("has_table", [False, True], ids=["integers", "table"])
 @pytest.mark.parametrize("name", ["cpu:avx2", "cpu:avx512_vnni", "cpu:aarch64", "cpu:riscv64"])
-def test_two_level_scales_and_tables(name: str, table: bool, transposed: bool) -> None:
-    p, target = nested(table, transposed), CPU_LEVELS[name]
+def test_two_level_scales_and_tables(name: str, has_table: bool, is_transposed: bool) -> None:
+    p, target = two_level_product(has_table, is_transposed), CPU_LEVELS[name]
     (expected,) = p.run()
     WeightOnlyContractionsPass(target).apply(Context(), p.module)
     np.testing.assert_allclose(p.run()[0], expected, atol=1e-4 * np.abs(expected).max())
@@ -205,4 +205,4 @@ def test_two_level_scales_and_tables(name: str, table: bool, transposed: bool) -
     # Blocks of 8 are too small for two-level scales in 16 registers.
     scales = ["f16", "i8"] if target.vector_registers == 32 else ["f32"]
     assert [str(element_type_of(v)) for v in product.operands[4:]] == scales
-    assert dl.base.number(product.bits) == 4 and (product.table is not None) == table
+    assert dl.base.number(product.bits) == 4 and (product.table is not None) == has_table

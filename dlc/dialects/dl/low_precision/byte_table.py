@@ -17,8 +17,8 @@ WORD_OF_ONES = 0x01010101
 def lookup_bytes(body: Body, table: Sequence[int], word: SSAValue) -> SSAValue:
     """Emit the unsigned byte of a table for the low four bits of each byte of an i32 word.
 
-    A tree of selects by one bit each: `mask` has 8 ones for a bit that is 1, and `((a ^ b) & mask) ^ a` selects a or b. Targets
-    with table instructions replace it by one of them.
+    A tree of selects by one bit each: `mask` has 8 ones for a bit that is 1, and `((a ^ b) & mask) ^ a` selects a or b. Code
+    generation replaces the tree by a table instruction of the target if there is one.
     """
     masks: list[SSAValue] = []
     for bit in range(TABLE_BITS):

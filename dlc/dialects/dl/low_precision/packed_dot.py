@@ -23,9 +23,9 @@ WORD_BITS = 32
 class PackedDot:
     """The dot product of two words, `Σⱼ aⱼ · bⱼ` of the elements packed in them. The first element is in the lowest bits.
 
-    An integer sum is exact except that it wraps as i32. With `pair_sums`, the sum of each two neighbouring products wraps as
-    that type, or the sum of these sums over several words. A float sum is f32: the last product is added to the total first,
-    then the one before it, each rounded once.
+    An integer sum is exact except that it wraps as i32. With `pair_sums`, sums of two adjacent products wrap as that type, and
+    so do sums of these over several words. A float sum is f32: the last product is added to the total first, then the one
+    before it, each rounded once.
     """
 
     data: Attribute
@@ -51,7 +51,7 @@ class PackedDot:
         return self.pair_sums is None or self.max_words_per_sum(max_product) > 0
 
     def max_words_per_sum(self, max_product: int) -> int:
-        """Return the number of words whose pair sums `pair_sums` holds, if no product has a larger magnitude."""
+        """Return how many words' pair sums can be added without overflow of `pair_sums`, for products up to a magnitude."""
         assert self.pair_sums is not None
         return int(scalar.limits(self.pair_sums)[1] // (2 * max_product))
 
@@ -66,7 +66,7 @@ class PackedDot:
         return scalar.add(body, reduce(lambda x, y: scalar.add(body, x, y), terms), total)
 
     def multiply_pairs(self, body: Body, a: SSAValue, b: SSAValue) -> Sequence[SSAValue]:
-        """Emit the sums of each two neighbouring products of two words of integers, as i32."""
+        """Emit the sums of pairs of adjacent products of two words of integers, as i32."""
         terms = [scalar.multiply(body, *pair) for pair in self._unpack(body, a, b)]
         return [scalar.add(body, *terms[j : j + 2]) for j in range(0, self.count, 2)]
 
@@ -86,7 +86,7 @@ class PackedDot:
 class DotAccumulator:
     """A sum of dot products of words of integers whose products have at most the magnitude `max_product`.
 
-    Pair sums of as many words as fit are added in their type.
+    Pair sums of up to `max_words_per_sum` words are added in their type.
     """
 
     def __init__(self, dot: PackedDot, max_product: int, total: SSAValue) -> None:

@@ -135,7 +135,7 @@ class MatmulWeightOnlyDotOp(Contraction):
         if not 1 <= parts <= (1 if self.has_pairs else 2):
             raise DTypeError(f"dl.matmul_weight_only_dot: {parts} parts of {dot!r}; expected 1, or 2 of bytes (C1)")
         if self.table is not None and (len(ints(self.table)) != TABLE_SIZE or bits != TABLE_BITS or dot == "u8i7"):
-            raise DTypeError(f"dl.matmul_weight_only_dot: table of {bits} bits, dot {dot!r}; expected 16 entries, 4 bits (C1)")
+            raise DTypeError(f"dl.matmul_weight_only_dot: table of {bits} bits, dot {dot!r}; expected 4 bits, not u8i7 (C1)")
         types = [element_type_of(v) for v in self.operands]
         expected_types = [i32, i32, f32, f32 if self.has_zero else i32]
         if types[:4] != expected_types or types[4] not in (f32, f16, bf16) or types[5:] not in ([], [f32], [i8]):
@@ -157,7 +157,7 @@ class MatmulWeightOnlyDotOp(Contraction):
 
     @property
     def _scale_axes(self) -> tuple[Size, ...]:
-        """The sizes of the axes of blocks and steps along which scales of rows vary."""
+        """The sizes of the axes of `row_scale` after those of rows: blocks, and steps if they have scales."""
         return shape_of(self.words)[: 2 if self.has_step_scales else 1]
 
     @property

@@ -162,7 +162,7 @@ class MaxPoolGradientOp(Composite):
 
 
 def _added_blocks(size: Size, count: Size, extent: int, stride: int) -> int:
-    """Return how many more blocks of `stride` elements cover an axis than there are windows; for a symbolic size, at most."""
+    """Return how many more blocks of `stride` elements cover an axis than there are windows; an upper bound if symbolic."""
     if isinstance(size, int) and isinstance(count, int):
         return -(-size // stride) - count
     # The size is at most (count - 1) * stride + extent + stride - 1.

@@ -14,7 +14,7 @@ class WeightExpressions:
     """The set of values that depend on weights and literals only, which have static sizes.
 
     They are evaluated once, before the first run, so that work hoisted into them costs nothing at run time. Kernels with loops
-    are none of them: the evaluator would interpret each step. Membership is determined through the producers and memoized: use
+    are excluded: the evaluator would interpret each step. Membership is determined through the producers and memoized: use
     one instance while a pass runs.
     """
 

@@ -30,10 +30,10 @@ table = ConverterTable()
 
 @table("FusedMatMul")
 def fused_matmul(node: OnnxNode) -> ImportedValue:
-    """Return alpha times the product of matrices, of which each may be transposed."""
+    """Return alpha times the product of two matrices, each transposed if its attribute says so."""
     for name in ("transBatchA", "transBatchB"):
         if node.flag(name):
-            raise NodeProblem("attribute", f"{name} = 1 is not supported")
+            raise NodeProblem("attribute", f"{name} = 1 is not supported; transpose the input by a Transpose node")
     a, b = (
         node.emit.transpose(x, (*range(x.rank - 2), x.rank - 1, x.rank - 2)) if node.flag(name) and x.rank > 1 else x
         for x, name in ((node[0], "transA"), (node[1], "transB"))

@@ -41,9 +41,8 @@ class TrimPaddingPass(TargetPass):
     kernel.
 
     Adjacent ranges stay merged where another kernel launch, which reads its weights once more, would cost more than the skipped
-    products. Weights that are
-    infinite or NaN are no longer multiplied with the trimmed zeros. Run it before `winograd`, which takes fewer products for
-    all but the smallest images.
+    products. Infinite and NaN weights are no longer multiplied with the trimmed zeros. Run it before `winograd`, which takes
+    fewer products for all but the smallest images.
     """
 
     name = "trim-padding"
@@ -132,7 +131,13 @@ class _PaddingTrimmer:
 
 @dataclass(frozen=True)
 class _SplitCosts:
-    """Costs of a multiplication and of a tap's weights for all pairs of channels, and of a kernel."""
+    """Costs, in multiplications, of convolutions of parts of an image.
+
+    Attributes:
+        product: The multiplications per output position and tap: one per image and pair of channels.
+        tap: Reading the weights of a tap.
+        kernel: An additional kernel.
+    """
 
     product: int
     tap: int

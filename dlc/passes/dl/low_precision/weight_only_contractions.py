@@ -41,9 +41,9 @@ from dlc.target import Target
 
 # Each register tile dequantizes the weights again: with more rows that costs more than reading float weights from memory.
 _MAX_FLOAT_ROWS = 32
-# With 16 registers of short vectors, instructions limit products whose blocks are smaller, and two-level scales need three more
-# for each (Zen 5, AVX2, a row times weights in blocks of 16, ps a weight: 2 bits 16.2 -> 18.3, 6 bits 22.7 -> 25.0).
-_MIN_BLOCK_ELEMENTS_OF_SHORT_VECTORS = 32
+# Two-level scales take three more instructions per block. With 16 vector registers, instructions and not memory limit products
+# with smaller blocks (Zen 5, AVX2, a row times weights in blocks of 16, ps a weight: 2 bits 16.2 -> 18.3, 6 bits 22.7 -> 25.0).
+_MIN_TWO_LEVEL_BLOCK_ELEMENTS = 32
 _SIGNED_TYPE = {ELEMENT_TYPES[f"uint{n}"]: ELEMENT_TYPES[f"int{n}"] for n in (4, 8)}
 
 
@@ -58,9 +58,9 @@ class WeightOnlyContractionsPass(TargetPass):
     The packed words and the float zero points are weight expressions, evaluated once. If all zero points are the
     midpoint of the unsigned range, the weights become signed integers without a zero point.
 
-    Scales that are converted from half precision stay so for integer dot products, and so do scales that are dequantized from
-    int8 with a scale per larger block (two-level scales). Weights that a table of up to 16 int8 values has at constant codes
-    stay codes of 4 bits:
+    For integer dot products, scales that are converted from half precision stay in half precision, and scales that are
+    dequantized from int8 with a scale per larger block stay int8 (two-level scales). Weights that constant codes select from a
+    table of up to 16 int8 values (a codebook) stay 4-bit codes:
 
         %q = dl.gather %table, %codes;  %w = dl.dequantize %q, …  →  dl.matmul_weight_only_dot … {bits = 4, table = […]}
 
@@ -138,7 +138,7 @@ def _split_into_blocks(
 
 
 def _codebook(build: DlBuilder, integers: SSAValue, blocks: Sequence[Size], is_transposed: bool) -> Codebook | None:
-    """Match integers that a constant table of up to 16 int8 values has at constant codes; `blocks` is [B, g, N]."""
+    """Match integers that constant codes select from a constant table of up to 16 int8 values; `blocks` is [B, g, N]."""
     gather = defining_op(integers, GatherOp)
     table = None if gather is None else defining_op(gather.x, ConstantOp)
     if gather is None or table is None or element_type_of(table.result) != i8 or gather.checked is not None:
@@ -173,6 +173,6 @@ def _two_level_scale(
     integers, floats = parameter(scale.x), parameter(_stored_scale(build, scale.scale, target))
     blocks, columns = map(int, shape_of(integers))
     block_size = int(shape_of(dequantize.x)[dequantize.channel_axis]) // blocks
-    if target.vector_registers < 32 and block_size < _MIN_BLOCK_ELEMENTS_OF_SHORT_VECTORS:
+    if target.vector_registers < 32 and block_size < _MIN_TWO_LEVEL_BLOCK_ELEMENTS:
         return None
     return floats, build(ReshapeOp, integers, shape=(scale.block_count, blocks // scale.block_count, columns))

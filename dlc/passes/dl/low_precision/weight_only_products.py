@@ -66,7 +66,7 @@ class BlockQuantizedWeights:
     Attributes:
         scale: The scales, as floats of up to 32 bits.
         zero: The zero points, f32; None is 0.
-        two_level_scale: Scales [P, N], a float, and [P, B / P, N], i8, whose product is `scale`; None if it is no product.
+        two_level_scale: Scales [P, N], a float, and [P, B / P, N], i8, whose product is `scale`; None for one level.
         codebook: The integers as values of a table; None if there is none.
     """
 

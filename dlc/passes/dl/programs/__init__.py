@@ -1,1 +1,1 @@
-"""Program-level passes: loop-invariant code motion, loop unrolling, binding of symbolic dimensions, data-dependent sizes."""
+"""Program-level passes: loop-invariant code motion, loop unrolling, stacked scan states, symbolic and data-dependent sizes."""

@@ -28,8 +28,8 @@ class StackNextStatesPass(TargetPass):
 
     The step then writes its state into the stack, and the next step reads it there; a stack of previous states needs a copy in
     each step. Derivatives stack previous states as residuals. The concatenation is a buffer that the scan writes into, and the
-    slice is a view. Only for static states of a multiple of the target's alignment that elementwise ops, contractions or
-    concatenations compute: ops that update arrays need a copy either way.
+    slice is a view. Applies to static states whose size is a multiple of the target's alignment and that elementwise
+    ops, contractions or concatenations compute: ops that update arrays need a copy either way.
     """
 
     name = "stack-next-states"

@@ -1,1 +1,1 @@
-"""Simplification: canonicalization, CSE, DCE, decomposition, and shorter live ranges."""
+"""Simplification: canonicalization, CSE, DCE, decomposition, rematerialization, and shorter live ranges."""

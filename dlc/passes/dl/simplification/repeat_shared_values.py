@@ -1,4 +1,4 @@
-"""Repeat shared values: compute a cheap value again for each concatenation that needs it."""
+"""Rematerialize cheap values that several concatenations share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_ADDITIONAL_INPUTS = 2
 
 @dataclass(frozen=True)
 class RepeatSharedValuesPass(ModulePass):
-    """`repeat-shared-values`: computes a cheap elementwise value again for each concatenation that needs it.
+    """`repeat-shared-values`: rematerializes cheap elementwise values for each concatenation that needs them.
 
         %r = dl.mul %u, %v;  %a = dl.sub %x, %r;  %b = dl.add %y, %r;  %p = dl.concat %a, …;  %q = dl.concat %b, …
     →   %r = dl.mul %u, %v;  %a = dl.sub %x, %r;  %p = dl.concat %a, …
@@ -30,7 +30,7 @@ class RepeatSharedValuesPass(ModulePass):
     A concatenation forms one kernel with the ops that compute its parts, if no other kernel needs their values. Otherwise
     each part is a kernel that stores both values, and the concatenation copies them. The parts of a grid's interior and borders
     (`peel-borders`) share values if the equations of several fields have equal terms. Only values that elementwise ops compute
-    from values in memory are repeated, and only if nothing else than concatenations needs them.
+    from values in memory are repeated, and only if all of their users are parts of concatenations.
     """
 
     name = "repeat-shared-values"
