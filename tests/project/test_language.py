@@ -100,6 +100,7 @@ _UNITS = [
     "ARGUMENT",
     "ARITY",
     "ATTRIBUTES",
+    "AXES",
     "BASE",
     "BINS",
     "BITS",
