@@ -9,7 +9,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from contextlib import AbstractContextManager, nullcontext
 from logging import getLogger
-from threading import TIMEOUT_MAX, Lock, RLock, current_thread, local, main_thread
+from threading import TIMEOUT_MAX, Event, Lock, RLock, current_thread, local, main_thread
 from typing import Any, cast
 
 import numpy as np
@@ -31,6 +31,25 @@ class _Waiting(local):
 waiting = _Waiting()
 
 
+class _Event(Event):
+    """An event on which a thread waits in its context."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        with waiting.section():
+            return super().wait(timeout)
+
+
+class _Waiters(list[Any]):
+    """The waiters of `concurrent.futures.wait` and `as_completed`, which add them before they wait for their events."""
+
+    __slots__ = ()
+
+    def append(self, waiter: Any) -> None:
+        if not isinstance(waiter.event, _Event):
+            waiter.event = _Event()
+        super().append(waiter)
+
+
 class Future(BaseFuture[Any]):
     """The result of a submitted call.
 
@@ -47,7 +66,7 @@ class Future(BaseFuture[Any]):
         self._condition: Any = RLock()
         self._state = PENDING
         self._result = self._exception = None
-        self._waiters: list[Any] = []
+        self._waiters = _Waiters()
         self._done_callbacks: list[Any] = []
         # Locks on which threads wait for the end.
         self._blocked: list[Any] = []

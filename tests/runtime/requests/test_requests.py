@@ -142,7 +142,9 @@ def test_callbacks_may_wait_and_fail(one: Executor) -> None:
     results = list[Any]()
 
     def wait_for_another(future: BaseFuture[Any]) -> None:
-        results.append(queue.submit(future.result() + 1).result(60))
+        first, second = (queue.submit(future.result() + k) for k in (1, 2))
+        wait([first], 60)
+        results.extend(done.result() for done in as_completed([first, second], 60))
 
     def fail(future: BaseFuture[Any]) -> None:
         raise SystemExit
@@ -153,9 +155,9 @@ def test_callbacks_may_wait_and_fail(one: Executor) -> None:
         queue.submit(1).add_done_callback(callback)
     function.gate.set()
     assert queue.submit(5).result(60) == 5
-    while not results:
+    while len(results) < 2:
         time.sleep(0.001)
-    assert results == [2]
+    assert results == [2, 3]
     nested = RequestQueue(lambda x: x if x == 0 else nested.submit(x - 1).result(60) + 1, executor=one)
     assert nested.submit(3).result(60) == 3
 
