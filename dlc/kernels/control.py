@@ -200,7 +200,7 @@ def _vectorized_range(
     if trace.lanes is not None:
         raise trace.error(f"k.range: vectorize={vectorize} in {trace.lanes}; vectorize one of them")
     is_static = is_python_integer(start) and is_python_integer(stop)
-    has_size = is_size(stop) and is_python_integer(start) and (is_static or start == 0)
+    has_size = is_static or (is_python_integer(start) and start == 0 and is_size(stop))
     if not has_size or not is_python_integer(step) or step != 1:
         expected = "expected integers or one size of an array as bounds, and a step of 1"
         raise trace.error(f"k.range: vectorize={vectorize} with bounds {start}, {stop} and step {step}; {expected}")

@@ -18,7 +18,7 @@ def require_shape(trace: KernelTrace, function: str, width: object) -> tuple[int
     """Return the shape of a vector or tile; raise ShapeError for a vector above 128 elements, or a tile above 4096."""
     trace.require_elements(f"k.{function}")
     sizes = tuple(cast("Sequence[object]", width)) if isinstance(width, tuple | list) else (width,)
-    if not sizes or not all(is_python_integer(n) and cast(int, n) >= 1 for n in sizes):
+    if not sizes or not all(is_python_integer(n) and n >= 1 for n in sizes):
         raise trace.error(f"k.{function}: width {width!r:.60}; expected positive Python integers", ShapeError)
     shape = cast("tuple[int, ...]", sizes)
     if prod(shape) > _MAX_TILE_ELEMENTS or shape[-1] > _MAX_ROW_ELEMENTS:
@@ -32,6 +32,6 @@ def is_size(x: object) -> TypeGuard[TracedSize]:
     return is_python_integer(x) or isinstance(x, TracedDim)
 
 
-def is_python_integer(x: object) -> bool:
+def is_python_integer(x: object) -> TypeGuard[int]:
     """Return whether an argument is an integer that is known while tracing; booleans are not integers."""
     return isinstance(x, int) and not isinstance(x, bool)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 
@@ -74,8 +74,8 @@ def quad(
     Raises ShapeError for limits with axes and for a wrong number of values.
     """
     if _is_infinite(lower) or _is_infinite(upper):
-        substituted, sign, *limits = _finite_interval(fn, lower, upper)
-        solution = quad(substituted, *limits, args, rtol=rtol, atol=atol, max_intervals=max_intervals)
+        substituted, sign, first, last = _finite_interval(fn, lower, upper)
+        solution = quad(substituted, first, last, args, rtol=rtol, atol=atol, max_intervals=max_intervals)
         return solution._replace(value=sign * solution.value)
     limits: list[Any] = promote_to_float(lower, upper, min_dtype=np.float32)
     low, high = limits
@@ -139,8 +139,8 @@ def quad(
     return Solution(total.reshape(shape), converged, count)
 
 
-def _is_infinite(limit: ArrayLike) -> bool:
-    return isinstance(limit, float | np.floating) and math.isinf(limit)
+def _is_infinite(limit: ArrayLike) -> TypeGuard[float]:
+    return isinstance(limit, float | np.floating) and math.isinf(cast(float, limit))
 
 
 def _finite_interval(
@@ -160,8 +160,9 @@ def _finite_interval(
 
         return over_all_numbers, 1 if lower < upper else -1, -1.0, 1.0
     is_lower_finite = not _is_infinite(lower)
-    (end,) = promote_to_float(lower if is_lower_finite else upper, min_dtype=np.float32)
-    direction = 1 if (upper if is_lower_finite else lower) > 0 else -1
+    ends: list[Any] = promote_to_float(lower if is_lower_finite else upper, min_dtype=np.float32)
+    (end,) = ends
+    direction = 1 if cast(float, upper if is_lower_finite else lower) > 0 else -1
 
     def from_end(t: Any, args: Any) -> Any:
         return _weighted(fn(end + direction * t / (1 - t), args), 1 / ((1 - t) * (1 - t)))

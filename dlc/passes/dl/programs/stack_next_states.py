@@ -43,7 +43,7 @@ class StackNextStatesPass(TargetPass):
 def _stack_next_states(scan: ScanOp, alignment: int) -> None:
     last, count = scan.block.last_op, scan.state_count
     assert isinstance(last, YieldOp)
-    states = list(scan.block.args[:count])
+    states: list[SSAValue] = [*scan.block.args[:count]]
     for position in range(count, len(last.values)):
         previous, output = last.values[position], scan.results[position]
         if previous not in states or not output.first_use:
@@ -69,6 +69,7 @@ def _has_aligned_size(value: SSAValue, alignment: int) -> bool:
 
 def _prepend(scan: ScanOp, initial: SSAValue, next_states: SSAValue) -> None:
     """Replace the uses of the stacked next states by the initial state and all of them but the last computed one."""
+    assert scan.next_op is not None
     build, shape = DlBuilder(scan.next_op, scan.location), shape_of(next_states)
     first = build(ReshapeOp, initial, shape=[1, *shape[1:]])
     stacks = (next_states, first) if scan.is_reverse else (first, next_states)

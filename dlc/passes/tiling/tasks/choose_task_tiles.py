@@ -68,14 +68,14 @@ class TaskTileChooser(TileRules):
         Without one, return the elements of an unrolled scalar loop if the nest is a single op without reductions; else empty.
         """
         nest_ops, shared_dims = self.nest.ops, self.nest.shared_dims
-        dims, result_lane = (
-            {op.contiguous_load_dim for op in nest_ops if op.has_indirect_loads},
-            lane_dim(self.nest, nest_ops[-1]),
-        )
+        dims = {op.contiguous_load_dim for op in nest_ops if op.has_indirect_loads}
+        result_lane = lane_dim(self.nest, nest_ops[-1])
         if dims == {result_lane} and result_lane in shared_dims:
             return {result_lane: self.lane_tile(result_lane)}
-        is_scalar = dims == {None} and len(nest_ops) == 1 and not nest_ops[0].reductions and result_lane in shared_dims
-        return {result_lane: self.fitting(result_lane, SCALAR_UNROLL_ELEMENTS)} if is_scalar else {}
+        is_scalar = dims == {None} and len(nest_ops) == 1 and not nest_ops[0].reductions
+        if not is_scalar or result_lane is None or result_lane not in shared_dims:
+            return {}
+        return {result_lane: self.fitting(result_lane, SCALAR_UNROLL_ELEMENTS)}
 
     def choose_lane(self) -> int | None:
         """Return the dimension to vectorize: that of the leading reduction's operands, else that of the result.
