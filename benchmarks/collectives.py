@@ -25,7 +25,7 @@ _ROUNDS, _MAX_SECONDS = 2000, 0.2
 
 
 def _program(name: str, size: int) -> tuple[Callable[[Any], Any], Callable[[Any, Any], Any], int, int]:
-    """Return a collective of dlc and of mpi4py, and how its operand and result are larger than an element count."""
+    """Return a collective of dlc and of mpi4py, and the sizes of its operand and result as multiples of the element count."""
     world, ring = MPI.COMM_WORLD, [(k, (k + 1) % size) for k in range(size)]
     target, source = (world.rank + 1) % size, (world.rank - 1) % size
     match name:

@@ -1031,7 +1031,7 @@ static int dlc__run_collective(const void *operand, void *result, const dlc__ran
     }
 }
 
-/* Returns whether no two pairs of a permutation have the same source or target; uses memory of an int per rank of the group. */
+/* Returns whether no two pairs of a permutation have the same source or target. `ends` is scratch memory of `count` integers. */
 static int dlc__is_permutation(const int64_t *pairs, int64_t pair_count, int32_t *ends, int32_t count)
 {
     memset(ends, 0, (size_t)count * sizeof *ends);

@@ -96,7 +96,7 @@ class _GraphBuilder:
                 self.connect_op(op, self.add(box))
 
     def is_hidden_view(self, op: Operation) -> bool:
-        """Return whether an op is a view that the compiler inserted: its neighbours in the graph have all of its origins."""
+        """Return whether an op is a view that the compiler inserted: its neighbors in the graph have all of its origins."""
         if len(op.operands) != 1 or len(op.results) != 1 or op.operands[0] not in self.box_of:
             return False
         op_origins = set(origins(op.location))

@@ -1,8 +1,8 @@
 """Layout of the graph: boxes in layers from top to bottom, each below the boxes that it reads.
 
 After Sugiyama, Tagawa and Toda, Methods for Visual Understanding of Hierarchical System Structures (1981). Longest paths give
-the layers, and the mean position of the neighbours gives the order in each layer. Then x coordinates are as near to the
-neighbours' as the order allows: a least-squares problem per layer, which the pool-adjacent-violators algorithm solves exactly.
+the layers, and the mean position of the neighbors gives the order in each layer. Then x coordinates are as near to the
+neighbors' as the order allows: a least-squares problem per layer, which the pool-adjacent-violators algorithm solves exactly.
 """
 
 from __future__ import annotations
@@ -99,26 +99,24 @@ class _LayeredLayout:
         return path
 
     def _order_layers(self) -> None:
-        """Order each layer by the mean position of its neighbours."""
+        """Order each layer by the mean position of its neighbors."""
         position = {k: float(i) for layer in self.layers for i, k in enumerate(layer)}
         for sweep in range(_MAX_SWEEPS):
             down = sweep % 2 == 0
             for layer in self.layers if down else reversed(self.layers):
-                means = {k: _mean([position[n] for n in self._neighbours(k, down)], position[k]) for k in layer}
+                means = {k: _mean([position[n] for n in self._neighbors(k, down)], position[k]) for k in layer}
                 layer.sort(key=means.__getitem__)
                 position.update({k: float(i) for i, k in enumerate(layer)})
 
     def _assign_x(self) -> None:
-        """Give each vertex an x coordinate as near to its neighbours' as order and widths allow."""
+        """Give each vertex an x coordinate as near to its neighbors' as order and widths allow."""
         for layer in self.layers:
             self._place_layer(layer, [0.0] * len(layer))
         for _ in range(_MAX_SWEEPS):
             old_positions = [p.x for p in self.vertices]
             for down in (True, False):
                 for layer in self.layers if down else reversed(self.layers):
-                    targets = [
-                        _mean([self.vertices[n].x for n in self._neighbours(k, down)], self.vertices[k].x) for k in layer
-                    ]
+                    targets = [_mean([self.vertices[n].x for n in self._neighbors(k, down)], self.vertices[k].x) for k in layer]
                     self._place_layer(layer, targets)
             if [p.x for p in self.vertices] == old_positions:
                 break
@@ -127,15 +125,15 @@ class _LayeredLayout:
             p.x -= left_edge
         self.width = max((p.x + p.width / 2 for p in self.vertices), default=0.0)
 
-    def _neighbours(self, k: int, down: bool) -> list[int]:
+    def _neighbors(self, k: int, down: bool) -> list[int]:
         return self.vertices[k].above if down else self.vertices[k].below
 
     def _place_layer(self, layer: Sequence[int], targets: Sequence[float]) -> None:
         """Set the x coordinates nearest to the targets that keep the order and the gaps, by pooling adjacent violators."""
         offsets, end = list[float](), 0.0
-        for k, left_neighbour in zip(layer, [None, *layer], strict=False):
-            if left_neighbour is not None:
-                end += (self.vertices[left_neighbour].width + self.vertices[k].width) / 2 + _GAP_X_PX
+        for k, left_neighbor in zip(layer, [None, *layer], strict=False):
+            if left_neighbor is not None:
+                end += (self.vertices[left_neighbor].width + self.vertices[k].width) / 2 + _GAP_X_PX
             offsets.append(end)
         pools: list[tuple[float, int]] = []
         for target, offset in zip(targets, offsets, strict=True):

@@ -28,7 +28,7 @@ class QuotaMonitor:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the thread: a forked child does not have it."""
+        """Return to the state before `start`, in a forked child: it does not have the thread."""
         self._initial_quota: int | None = None
         self.limit = UNLIMITED_THREADS
 

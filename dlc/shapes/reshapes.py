@@ -66,7 +66,7 @@ def inferred_reshape(shape: Sequence[Size], target: Sequence[Size]) -> tuple[Siz
 
 
 def paired_reshape_groups(source: Sequence[Size], result: Sequence[Size]) -> list[AxisGroup]:
-    """Return the groups with unit axes in neighbouring groups; no side is empty, unless a shape has unit axes only.
+    """Return the groups with unit axes in neighboring groups; no side is empty, unless a shape has unit axes only.
 
     Raises UndecidableError if the elements of a group are equal by a guard, but are different polynomials.
     """

@@ -1,4 +1,4 @@
-"""Winograd convolutions of large images in strips: small images, with costs that make them large, and fused neighbours."""
+"""Winograd convolutions of large images in strips: small images, with costs that make them large, and fused neighbors."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ numbers (float[n, 6] x, int64[2] k) => (
 # Differences of the elements above a limit, and their products with equally many elements below another.
 NEIGHBOURS = """
 <ir_version: 10, opset_import: ["" : 21]>
-neighbours (float[n] x, float limit) => (float[d] steps, float[p] products, float[f] first)
+neighbors (float[n] x, float limit) => (float[d] steps, float[p] products, float[f] first)
 {
     above = Greater(x, limit)
     below = Less(x, limit)

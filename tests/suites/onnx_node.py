@@ -75,7 +75,7 @@ def run_node_test(name: str, target: str, dynamic: bool = False) -> str:
     case = cases()[name]
     model = with_symbolic_sizes(case.model) if dynamic else case.model
     prepared = onnx_backend.prepare(model, target, num_threads=1, cache=False)
-    # Sums in another order may round to the other neighbour.
+    # Sums in another order may round to the other neighbor.
     max_integer_error = int(target != "reference" and ("quant" in name or "qlinear" in name))
     for given, expected in case.data_sets:
         results = prepared.run([*map(_array, given)])

@@ -907,7 +907,7 @@ end:
   ret i32 %result
 }
 
-; Returns the CRC-32C state after 4096 zero bytes: the sum of the states after them of the bits of %sum.
+; Returns the CRC-32C state after 4096 more zero bytes. The CRC is linear: the result is the XOR of one constant per set bit of %sum.
 define private i64 @crc32c.advance(i64 %sum) {
   %short = trunc i64 %sum to i32
   %one = insertelement <16 x i32> poison, i32 %short, i64 0

@@ -115,7 +115,7 @@ float round_half_float(const float x)
     return as_{T}((x != x ? bits | 0x400000u : rounded) & 0xffff0000u);
 }
 """,
-    # Round to odd (the odd neighbour of the nearest float on the other side of x), so that a second rounding is correct.
+    # Round to odd (the odd neighbor of the nearest float on the other side of x), so that a second rounding is correct.
     "odd": """\
 {T} odd_{T}(const {S} x)
 {

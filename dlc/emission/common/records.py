@@ -70,5 +70,5 @@ class TileAccess(NamedTuple):
 
     @property
     def stride(self) -> Stride:
-        """The distance between neighbouring elements of a row, in elements."""
+        """The distance between neighboring elements of a row, in elements."""
         return self.strides[-1] if self.strides else 1

@@ -309,7 +309,7 @@ class LlvmDotProductWriter(LlvmByteTableWriter):
         )
 
     def _added_pairs(self, multiply: str, register: Register, a: str, b: str) -> str:
-        """Multiply each half of the integers and add neighbouring products."""
+        """Multiply each half of the integers and add neighboring products."""
         width, vector_text = register.width // 2, llvm_type(register)
         half = llvm_type(register.with_width(width))
         products: list[str] = []

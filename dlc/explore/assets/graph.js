@@ -135,7 +135,7 @@ function graphView(params) {
       shape.setAttribute("tabindex", i === k ? 0 : -1);
     });
     if (move || (!stay && !isVisible(k))) centerOn(k);
-    detail.replaceChildren(...boxDetail(k, share(boxes[k]), times, (neighbour) => select(neighbour, { move: true })));
+    detail.replaceChildren(...boxDetail(k, share(boxes[k]), times, (neighbor) => select(neighbor, { move: true })));
     if (focus) shapes[k].focus({ preventScroll: true });
     replaceHash("graph", { box: k });
   }
@@ -266,9 +266,9 @@ function programDetail(onChoose) {
 
 function boxDetail(k, share, times, onChoose) {
   const box = DATA.graph.boxes[k], kernel = box.kind === "kernel" && DATA.kernels.find((candidate) => candidate.name === box.name);
-  const links = (neighbours) => el("ul.bare.small", {}, neighbours.slice(0, MAX_LISTED_READERS).map(([neighbour, type]) => el("li", {},
-    button(DATA.graph.boxes[neighbour].name, () => onChoose(neighbour)), " ", el("span.quiet.mono", {}, type))),
-  neighbours.length > MAX_LISTED_READERS ? el("li.quiet", {}, `and ${neighbours.length - MAX_LISTED_READERS} more`) : null);
+  const links = (neighbors) => el("ul.bare.small", {}, neighbors.slice(0, MAX_LISTED_READERS).map(([neighbor, type]) => el("li", {},
+    button(DATA.graph.boxes[neighbor].name, () => onChoose(neighbor)), " ", el("span.quiet.mono", {}, type))),
+  neighbors.length > MAX_LISTED_READERS ? el("li.quiet", {}, `and ${neighbors.length - MAX_LISTED_READERS} more`) : null);
   const producers = DATA.graph.edges.filter((e) => e.target === k).map((e) => [e.source, e.type]);
   const consumers = DATA.graph.edges.filter((e) => e.source === k).map((e) => [e.target, e.type]);
   const kinds = { kernel: "a kernel launch", view: "a view: another shape of the same memory", loop: "a loop or a branch", input: "an input", output: "an output",

@@ -70,7 +70,7 @@ def pad(
             )
         return _pad_with(value, x, low, high)
     if not all(map(is_static, (low, high))):
-        refuse(UndecidableError(f"pad: mode {mode!r} with widths {pad_width!r}, which must be static"))
+        refuse(UndecidableError(f"pad: mode {mode!r} with pad_width {pad_width!r}; expected integers for this mode"))
     if mode not in _INDEX_MODES:
         widths = [(operator.index(before), operator.index(after)) for before, after in zip(low, high, strict=True)]
         return _pad_by_values(x, mode, widths, _each_side(x, end_values), _each_side(x, stat_length))
@@ -137,7 +137,9 @@ def _statistic(x: Operand, axis: int, width: int, mode: str, length: Any, is_aft
     size = x.shape[axis]
     length = size if length is None else min(operator.index(length), size)
     if length < 1:
-        refuse(ArgumentError(f"pad: mode {mode!r} of {length} elements along axis {axis} of shape {x.shape}"))
+        refuse(
+            ArgumentError(f"pad: mode {mode!r} of {length} elements along axis {axis} of shape {x.shape}; expected at least 1")
+        )
     part = slice_axis(x, axis, size - length, size) if is_after else slice_axis(x, axis, 0, length)
     value = operand(_STATISTICS[mode](part, axis=axis, keepdims=True))
     value = convert(rint(value) if x.dtype.kind in "iu" and value.dtype.kind == "f" else value, x.dtype)

@@ -89,7 +89,7 @@ class _Buffers:
         return self._accesses[op]
 
     def _add(self, value: SSAValue, buffer: SSAValue) -> None:
-        """Record that a value, and those that it becomes, may refer to a buffer."""
+        """Record that a value, and its aliases, may refer to a buffer."""
         pending = [value]
         while pending:
             value = pending.pop()
@@ -197,7 +197,7 @@ class _Scheduler:
 
 
 def _call(function: str, collective: host.ComputeOp, request: int, buffers: Sequence[SSAValue]) -> host.ComputeOp:
-    """Return a call on a collective that has started."""
+    """Return a call of `wait` or `progress` for a collective that has started."""
     settings = {name: value for name, value in _settings(collective).items() if name in ("axes", "group_size", "label")}
     op = host.ComputeOp(function, json.dumps({**settings, "request": request}), buffers, [], [])
     op.location = collective.location

@@ -25,7 +25,7 @@ TWO_ACCUMULATORS = "dl.two_accumulators"
 # Attribute of an op: it adds only one step of a reduction to the accumulators.
 ONE_STEP = "dl.one_step"
 
-# Elements by which scalar loops are unrolled.
+# The unroll factor of scalar loops.
 SCALAR_UNROLL_ELEMENTS = 4
 
 StructuredOp = linalg.GenericOp | linalg.FillOp

@@ -150,7 +150,7 @@ class BatchedModel(Submittable):
                 self._join(request, arguments, named)
             return request
         finally:
-            # The traceback of an error in the arguments refers to this frame: with the request in it, that would be a cycle.
+            # The traceback of an error in the arguments refers to this frame: without the request, there is no reference cycle.
             del request
 
     def _join_when_done(
@@ -193,7 +193,7 @@ class BatchedModel(Submittable):
                 )
         except BaseException as error:
             self._fail(request, error)
-            # The traceback refers to this frame: without the request in it, the error is no cycle.
+            # The traceback refers to this frame: without the request in it, there is no reference cycle.
             del request
             return
         try:

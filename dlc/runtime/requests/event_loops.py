@@ -1,7 +1,7 @@
 """Results of futures in the event loops of asyncio.
 
-A thread that ends a future adds it to the ended ones of the loop that waits, and wakes the loop unless it is awake already:
-waking a loop takes ten microseconds, and the results of a batch wake it once.
+A thread that ends a future queues it for the event loop that waits, and wakes the loop unless another thread has done so: a
+wake-up takes ten microseconds, and the results of a batch need one.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
 
 class _EventLoop:
-    """A running event loop, and the futures of the loop that are to be set."""
+    """A running event loop, and its queue of futures to complete."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = ref(loop)
         self._ended = deque[Any]()
         self._is_woken = False
 
-    def set(self, waiter: Any) -> None:
-        """Set a future of the loop, from any thread."""
+    def complete(self, waiter: Any) -> None:
+        """Complete a future of the loop, from any thread."""
         self._ended.append(waiter)
         loop = self.loop()
         if self._is_woken or loop is None:
             return
         self._is_woken = True
         try:
-            loop.call_soon_threadsafe(self._set_ended)
+            loop.call_soon_threadsafe(self._complete_ended)
         except RuntimeError:
             # The loop is closed: its tasks will not run.
             self._ended.clear()
 
-    def _set_ended(self) -> None:
-        # First: a thread that adds a future from now on wakes the loop again.
+    def _complete_ended(self) -> None:
+        # Before the queue is read: a thread that adds a future from now on wakes the loop again.
         self._is_woken = False
         while self._ended:
             waiter = self._ended.popleft()
@@ -68,7 +68,7 @@ def result_in_event_loop(future: BaseFuture[Any]) -> Generator[Any, None, Any]:
         if event_loop is None or event_loop.loop() is not loop:
             event_loop = _local.event_loop = _EventLoop(loop)
         waiter = loop.create_future()
-        future.add_done_callback(lambda _: event_loop.set(waiter))
+        future.add_done_callback(lambda _: event_loop.complete(waiter))
         try:
             yield from waiter
         finally:

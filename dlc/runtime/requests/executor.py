@@ -381,7 +381,7 @@ class Executor:
     def _paused(self, worker: _Worker) -> Generator[None]:
         """Release the processors of a request while its function, or a callback of its future, waits for another request.
 
-        Afterwards, it continues at once: more requests than processors may run then.
+        Afterwards, the request continues at once, even if other requests occupy all processors.
         """
         request = worker.request
         assert request is not None
@@ -413,7 +413,7 @@ class Executor:
                     result = run()
         except BaseException as error:
             request.set_exception(error)
-            # The traceback refers to this frame: without the request in it, the error is no cycle.
+            # The traceback refers to this frame: without the request in it, there is no reference cycle.
             del request
         else:
             request.set_result(result)

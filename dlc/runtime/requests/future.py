@@ -106,7 +106,7 @@ class Future(BaseFuture[Any]):
                 raise self._exception
             return self._result
         finally:
-            # The traceback refers to this frame: with the future in it, that would be a cycle.
+            # The traceback refers to this frame: with the future in it, that would be a reference cycle.
             del self
 
     def exception(self, timeout: float | None = None) -> BaseException | None:

@@ -44,7 +44,7 @@ REVERSED = groups("""
   memref.store %w, %y[%i, %j] : memref<4x8xf32>
 """)
 
-# A tree reduction: each item adds its right neighbour's value, then every second item, and so on.
+# A tree reduction: each item adds its right neighbor's value, then every second item, and so on.
 SUMMED = groups("""
   %v = memref.load %x[%i, %j] : memref<4x8xf32>
   memref.store %v, %t[%j] : memref<8xf32, #gpu.address_space<workgroup>>

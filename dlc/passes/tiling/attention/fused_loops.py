@@ -131,7 +131,7 @@ class _FusedLoopEmitter:
             if skips_zero_blocks:
                 first_operand = self.tile_body.operand_view(body_builder, self.ops[0], 0, step_tile)
                 body_builder = body_builder.branch(any_nonzero(body_builder, first_operand))
-            # A shorter last step accumulates into the result itself: it would write partial results narrower than those read.
+            # A shorter last step accumulates into the result itself: a load that is wider than the preceding store would stall.
             is_remainder = step_range.size != min(step, tile[d].size)
             emitter.emit_loops(body_builder, step_tile, inner_loops, partials if is_remainder else {**partials, **new_partials})
         for nest_op in contiguous_reductions:
