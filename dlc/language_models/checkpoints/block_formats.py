@@ -1,4 +1,4 @@
-"""Block formats of GGUF: how each stores its weights, as integers with a scale and a zero point per block.
+"""Block formats of GGUF: how each stores its weights, as integers with a scale and a minimum per group.
 
 The formats are those of ggml (ggml-common.h, ggml-quants.c). A row of a tensor is a sequence of blocks. Every weight is
 `scale · integer + minimum`, with one scale, and for some formats a minimum, per group of 16 or 32 weights:

@@ -40,7 +40,7 @@ class _Event(Event):
 
 
 class _Waiters(list[Any]):
-    """The waiters of `concurrent.futures.wait` and `as_completed`, which add them before they wait for their events."""
+    """The waiters that `concurrent.futures.wait` and `as_completed` add; they wait for the event of a waiter afterwards."""
 
     __slots__ = ()
 
