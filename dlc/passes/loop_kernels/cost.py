@@ -11,7 +11,7 @@ from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.programs.control import ScanOp, WhileOp
 from dlc.ir import Block, Operation
 from dlc.passes.elementwise_costs import elementwise_cost
-from dlc.passes.loop_kernels.elements import NotLowerableError, static_shape
+from dlc.passes.loop_kernels.elements import MAX_REGISTER_ELEMENTS, NotLowerableError, static_shape
 from dlc.passes.loop_kernels.lanes import Lanes
 
 # Time of a launch in a host loop, and of a scalar op in a kernel (Zen 4, one thread).
@@ -32,7 +32,9 @@ def scalar_ops(op: Operation) -> int:
         case Contraction():
             return prod(n for n in op.structure().extents if isinstance(n, int))
         case ScatterLike():
-            return prod(static_shape(op.operands[2]))
+            # A small array is selected from, or copied to memory and back.
+            target, updates = (prod(static_shape(op.operands[k])) for k in (0, 2))
+            return updates + (target if target <= MAX_REGISTER_ELEMENTS else 0)
         case DlOp():
             return int(elementwise_cost(op)) * max((prod(static_shape(v)) for v in op.results), default=0)
         case _:

@@ -234,6 +234,33 @@ def test_update_after_the_last_read_is_in_place() -> None:
     np.testing.assert_allclose(total, x.sum(), rtol=1e-5)
 
 
+def scattered(x: Any, indices: Any) -> Any:
+    """Each step adds to elements at runtime indices, some of them equal or negative."""
+
+    def step(state: Any, _: Any) -> Any:
+        x, indices = state
+        return (x.at[indices].add(0.5), indices + 3), None
+
+    return lax.scan(step, (x, indices), None, length=9)[0][0]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_code_of_scatters_is_linear_in_their_indices(target: str) -> None:
+    """LLVM needs a time at least quadratic in the number of selects, which is that of the indices times that of the elements."""
+    sizes = {}
+    for count in (8, 16):
+        x, indices = np.linspace(0, 1, 64), np.arange(count) * 5 % 20 - 3
+        module = program(scattered, x, indices)
+        assert loop_ops(module) == ["dl.loops"]
+        (loops,) = [op for op in module.walk() if op.name == "dl.loops"]
+        sizes[count] = str(loops).count("arith.select")
+        expected = x.copy()
+        for step in range(9):
+            np.add.at(expected, indices + 3 * step, 0.5)
+        np.testing.assert_allclose(dlc.jit(scattered, target=target, cache=False)(x, indices), expected)
+    assert sizes[16] <= 2 * sizes[8] < 64
+
+
 def test_compile_time_does_not_depend_on_the_steps() -> None:
     """The kernels of loops with different numbers of steps have equally many ops."""
 
