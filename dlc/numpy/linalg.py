@@ -38,9 +38,9 @@ from dlc.numpy.apply import (
 )
 from dlc.numpy.calling_convention import numpy_converters
 from dlc.numpy.complex_matrices import for_complex_matrices
-from dlc.numpy.functions.comparison import greater, not_equal
+from dlc.numpy.functions.comparison import equal, greater, not_equal
 from dlc.numpy.functions.creation import eye, tril, triu
-from dlc.numpy.functions.elementwise import abs, add, divide, multiply, power, subtract
+from dlc.numpy.functions.elementwise import abs, add, divide, multiply, power, subtract, where
 from dlc.numpy.functions.indexing import getitem
 from dlc.numpy.functions.joining import concat
 from dlc.numpy.functions.matrix_products import cross as _cross
@@ -200,12 +200,16 @@ def norm(x: ArrayLike, /, ord: float | str | None = None, axis: Axes = None, kee
 
 
 def cond(x: ArrayLike, /, p: float | str | None = None) -> Any:
-    """Return the condition number of each matrix in the norm `p`; by default 2: the ratio of the extreme singular values."""
+    """Return the condition number of each matrix in the norm `p`; by default 2: the ratio of the extreme singular values.
+
+    It is infinite for a matrix of zeros.
+    """
     x = cast(Any, x) if is_complex(x) else _matrix("cond", x)
     if p is None or p in (2, -2):
         values = svdvals(x)
         largest, smallest = values[..., 0], values[..., -1]
-        return divide(smallest, largest) if p == -2 else divide(largest, smallest)
+        ratio = divide(smallest, largest) if p == -2 else divide(largest, smallest)
+        return where(equal(largest, 0), math.inf, ratio)
     return multiply(matrix_norm(x, ord=p), matrix_norm(inv(x), ord=p))
 
 

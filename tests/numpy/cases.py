@@ -302,7 +302,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "linalg": {
         "cholesky": ("q @ q.T", "q @ q.T, upper=True", "qs @ qs.mT + 3 * m.eye(3, dtype=m.float32)"),
-        "cond": ("q", "qs, 1", "q, -2", "f"),
+        "cond": ("q", "qs, 1", "q, -2", "f", "0 * q", "0 * q, -2"),
         "cross": ("w, w[::-1]",),
         "det": ("q", "qs", "m.eye(3, dtype=m.float32)[::-1]", "i[:, :3]", "m.zeros((2, 2), dtype=m.float32)"),
         "diagonal": ("c", "q, offset=1"),
