@@ -90,7 +90,7 @@ class StepRunner:
         for r, part in enumerate(parts):
             ids[r, : len(part.tokens)] = part.tokens
             count[r], position[r], slot[r] = len(part.tokens), part.position, part.slot
-        settings = _settings_of(tuple(part.sampling for part in parts), texts)
+        settings = _sampling_arrays(tuple(part.sampling for part in parts), texts)
         next_tokens, logits, *_ = self._programs[texts, tokens].run_unchecked(
             [ids, count, position, slot, *settings, *self._state]
         )
@@ -99,8 +99,8 @@ class StepRunner:
 
 # Consecutive steps mostly have equal settings.
 @lru_cache(maxsize=16)
-def _settings_of(samplings: tuple[Sampling, ...], texts: int) -> tuple[NDArray[Any], ...]:
-    """Return the settings of sampling [R]; padding is greedy."""
+def _sampling_arrays(samplings: tuple[Sampling, ...], texts: int) -> tuple[NDArray[Any], ...]:
+    """Return the sampling settings of R texts, an array [R] each; padding samples greedily."""
     defaults = Sampling()
     padded = [*samplings, *[defaults] * (texts - len(samplings))]
     dtypes = {name: array.dtype for name, array in defaults.arrays().items()}

@@ -104,7 +104,7 @@ UNSUPPORTED_LINALG_NAMES: Mapping[str, str] = {
 _BY_NUMPY = "use dlc.numpy's"
 
 UNSUPPORTED_SPECIAL_NAMES: Mapping[str, str] = {
-    **dict.fromkeys(("jv", "yv", "kv"), "orders are integers that are not traced: use jn, yn, kn"),
+    **dict.fromkeys(("jv", "yv", "kv"), "real orders are not supported; use jn, yn or kn with an integer order"),
     "loggamma": "its result is complex; gammaln is its real part",
     **dict.fromkeys(("cbrt", "exp2", "expm1", "log1p", "sinc", "round"), _BY_NUMPY),
 }

@@ -42,7 +42,7 @@ class BufferLayout:
             flat = dnp.reshape(array, (*leading, prod(shape))).astype(dtype)
             padding = _padded_size(array_type) - prod(shape)
             parts[dtype.name] += [flat, zeros((*leading, padding), dtype)] if padding else [flat]
-        return {name: _padded(parts[name], (*leading, size), np.dtype(name)) for name, size in self.sizes.items()}
+        return {name: _concatenate_and_pad(parts[name], (*leading, size), np.dtype(name)) for name, size in self.sizes.items()}
 
     def unpack(self, buffers: Buffers) -> list[Any]:
         """Return the arrays of buffers."""
@@ -83,7 +83,7 @@ def common_layouts(types_of_stages: Sequence[Sequence[ArrayType]]) -> list[Buffe
     return [BufferLayout(tuple(types), ordered) for types in types_of_stages]
 
 
-def _padded(parts: Sequence[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+def _concatenate_and_pad(parts: Sequence[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     missing = shape[-1] - sum(part.shape[-1] for part in parts)
     padding = [zeros((*shape[:-1], missing), dtype)] if missing else []
     return dnp.concatenate([*parts, *padding], axis=-1)

@@ -133,7 +133,7 @@ class _Pipeline:
         batch_leaves = NamedLeaves.of(_API_NAME, "batch", batch)
         loss, of_parameters, of_batch = self._run(parameter_leaves, batch_leaves, True)
         parts = zip(of_parameters, parameter_leaves.values, strict=True)
-        parameter_gradients = [_whole(part, leaf) for part, leaf in parts]
+        parameter_gradients = [_join_parts(part, leaf) for part, leaf in parts]
         floats = iter(of_batch)
         batch_gradients = [next(floats) if is_floating(v.dtype) else dnp.zeros_like(v) for v in batch_leaves.values]
         return loss, (parameter_leaves.with_leaves(parameter_gradients), *batch_leaves.with_leaves(batch_gradients))
@@ -147,16 +147,16 @@ class _Pipeline:
 
         out_specs = (P(), parts, batch_spec) if with_gradients else P()
         mapped = shard_map(on_shards, in_specs=(parts, batch_spec), out_specs=out_specs)
-        return mapped([_parts(leaf, self.ranks) for leaf in parameters.values], batch.values)
+        return mapped([_split_into_parts(leaf, self.ranks) for leaf in parameters.values], batch.values)
 
 
-def _parts(leaf: Tracer, count: int) -> Any:
+def _split_into_parts(leaf: Tracer, count: int) -> Any:
     """Return the elements of a leaf in equal parts [count, n], padded with zeros."""
     flat = dnp.reshape(leaf, -1)
     return dnp.reshape(dnp.pad(flat, (0, -flat.shape[0] % count)), (count, -1))
 
 
-def _whole(parts: Any, leaf: Tracer) -> Any:
+def _join_parts(parts: Any, leaf: Tracer) -> Any:
     """Return the array of which `parts` are the equal parts."""
     return dnp.reshape(dnp.reshape(parts, -1)[: prod(leaf.shape)], leaf.shape)
 
@@ -182,36 +182,36 @@ class _RankRun:
             combined = lax.psum(total, axes) if axes else total
             return (combined * share).astype(total.dtype)
 
-        own = self._received(parts)
+        own = self._receive_parameters(parts)
         if not with_gradients:
             return mean(self.schedule.loss(own, self.batch), self.all_axes)
         loss, gradients, of_batch = self.schedule.loss_and_gradients(own, self.batch)
-        of_parts = self._returned(gradients)
+        of_parts = self._return_gradients(gradients)
         return (
             mean(loss, self.all_axes),
             [mean(g, self.pipeline.batch_axes).astype(v.dtype) for g, v in zip(of_parts, self.parameters.values, strict=True)],
             [mean(g, (self.pipeline.axis,)).reshape(-1, *g.shape[2:]) for g in of_batch],
         )
 
-    def _received(self, parts: Sequence[Any]) -> Buffers:
+    def _receive_parameters(self, parts: Sequence[Any]) -> Buffers:
         """Exchange this rank's parts of all parameters for the parameters of its stage."""
         schedule = self.schedule
         sent = common_layouts([[(parts[k].shape[1:], parts[k].dtype) for k in stage.reads] for stage in schedule.stages])
         rows = [layout.pack([parts[k][0] for k in stage.reads]) for layout, stage in zip(sent, schedule.stages, strict=True)]
-        received = self._exchanged(rows)
+        received = self._exchange(rows)
 
         def branch(k: int) -> Callable[[], Buffers]:
             def run() -> Buffers:
                 arrays = sent[k].unpack(received)
                 leaves = [self.parameters.values[i] for i in schedule.stages[k].reads]
-                return schedule.parameters[k].pack([_whole(a, v) for a, v in zip(arrays, leaves, strict=True)])
+                return schedule.parameters[k].pack([_join_parts(a, v) for a, v in zip(arrays, leaves, strict=True)])
 
             return run
 
         own = lax.switch(lax.axis_index(self.pipeline.axis), [branch(k) for k in range(len(sent))])
         return lax.pvary(own, self.all_axes)
 
-    def _returned(self, gradients: Buffers) -> list[Any]:
+    def _return_gradients(self, gradients: Buffers) -> list[Any]:
         """Exchange the gradients of this rank's stage for its parts of the gradients of all parameters."""
         schedule, ranks = self.schedule, self.pipeline.ranks
         types = [[((-(-prod(shape) // ranks),), dtype) for shape, dtype in layout.types] for layout in schedule.gradients]
@@ -220,7 +220,7 @@ class _RankRun:
         def branch(k: int) -> Callable[[], Buffers]:
             def run() -> Buffers:
                 arrays = schedule.gradients[k].unpack(gradients)
-                return layouts[k].pack([_parts(a, ranks) for a in arrays], (ranks,))
+                return layouts[k].pack([_split_into_parts(a, ranks) for a in arrays], (ranks,))
 
             return run
 
@@ -237,7 +237,7 @@ class _RankRun:
     def _zeros(self, leaf: Tracer) -> Any:
         return lax.pvary(zeros((1, -(-prod(leaf.shape) // self.pipeline.ranks)), leaf.dtype), self.all_axes)
 
-    def _exchanged(self, rows: Sequence[Buffers]) -> Buffers:
+    def _exchange(self, rows: Sequence[Buffers]) -> Buffers:
         """Send each rank along the axis its row; return the rows that they sent to this one."""
         stacked = tree.map(lambda *buffers: dnp.stack(buffers), *rows)
         return lax.all_to_all(stacked, self.pipeline.axis, 0, 0, tiled=True)

@@ -55,7 +55,7 @@ class Schedule:
     @cached_property
     def gradients(self) -> list[BufferLayout]:
         """The layouts of the gradients of the parameters; those of 16-bit floats are added in f32."""
-        return common_layouts([[_widened(t) for t in _floats(layout.types)] for layout in self.parameters])
+        return common_layouts([[_widen(t) for t in _float_types(layout.types)] for layout in self.parameters])
 
     @cached_property
     def activations(self) -> list[BufferLayout]:
@@ -65,7 +65,7 @@ class Schedule:
     @cached_property
     def cotangents(self) -> list[BufferLayout]:
         """The layouts of the cotangents of the inputs of the stages."""
-        return common_layouts([_floats(stage.inputs) for stage in self.stages])
+        return common_layouts([_float_types(stage.inputs) for stage in self.stages])
 
     @property
     def last(self) -> int:
@@ -77,9 +77,9 @@ class Schedule:
 
         def tick(inputs: Buffers, t: Any) -> tuple[Buffers, Any]:
             outputs, loss = self._forward(parameters, batch, inputs, t - lax.axis_index(self.axis), is_last_included=True)
-            return self._sent(outputs, 1), loss
+            return self._send(outputs, 1), loss
 
-        inputs = self._varying(self.activations[0].zeros())
+        inputs = self._vary(self.activations[0].zeros())
         return dnp.sum(lax.scan(tick, inputs, np.arange(self.count + self.last))[1])
 
     def loss_and_gradients(self, parameters: Buffers, batch: MicroBatches) -> tuple[Any, Buffers, list[Any]]:
@@ -106,15 +106,15 @@ class Schedule:
                 parameters, batch, inputs, state["cotangents"], backward
             )
             next_state = {
-                "inputs": self._sent(outputs, 1),
-                "cotangents": self._sent(cotangents, -1),
+                "inputs": self._send(outputs, 1),
+                "cotangents": self._send(cotangents, -1),
                 "saved": saved,
                 "gradients": tree.map(dnp.add, state["gradients"], gradients),
             }
             return next_state, (loss, batch_gradients)
 
         ticks = np.arange(self.count + 2 * self.last)
-        state, (losses, batch_gradients) = lax.scan(tick, self._varying(state), ticks)
+        state, (losses, batch_gradients) = lax.scan(tick, self._vary(state), ticks)
         # The tick of the first backward pass of the rank.
         first = 2 * self.last - lax.axis_index(self.axis)
         return dnp.sum(losses), state["gradients"], [g[first + np.arange(self.count)] for g in batch_gradients]
@@ -136,24 +136,24 @@ class Schedule:
 
             return run
 
-        return self._of_stage(index, branch, (no_outputs, no_loss))
+        return self._run_stage(index, branch, (no_outputs, no_loss))
 
     def _backward(
         self, parameters: Buffers, batch: MicroBatches, inputs: Buffers, cotangents: Buffers, index: Any
     ) -> tuple[Any, Buffers, Buffers, list[Any]]:
         """Return the loss of a micro-batch, and the gradients of the parameters, the inputs and the leaves of the batch."""
         no_loss = zeros((), self.stages[-1].outputs[0][1])
-        batch_zeros = [zeros(shape, dtype) for shape, dtype in _floats(self.batch_types)]
+        batch_zeros = [zeros(shape, dtype) for shape, dtype in _float_types(self.batch_types)]
         zero_results = no_loss, self.gradients[0].zeros(), self.cotangents[0].zeros(), batch_zeros
 
         def branch(k: int) -> Callable[[], tuple[Any, Buffers, Buffers, list[Any]]]:
             def run() -> tuple[Any, Buffers, Buffers, list[Any]]:
                 stage = self.stages[k]
                 arguments = self._arguments(k, parameters, batch, inputs, index)
-                groups = [_floats_of(arrays) for arrays in arguments]
+                groups = [_select_floats(arrays) for arrays in arguments]
 
                 def local(*floats: Sequence[Any]) -> list[Any]:
-                    merged = [_merged(arrays, group) for arrays, group in zip(arguments, floats, strict=True)]
+                    merged = [_replace_floats(arrays, group) for arrays, group in zip(arguments, floats, strict=True)]
                     outputs = stage(*merged)
                     return [y for y in outputs if is_floating(y.dtype)]
 
@@ -172,7 +172,7 @@ class Schedule:
 
             return run
 
-        return self._of_stage(index, branch, zero_results)
+        return self._run_stage(index, branch, zero_results)
 
     def _arguments(
         self, k: int, parameters: Buffers, batch: MicroBatches, inputs: Buffers, index: Any
@@ -181,18 +181,18 @@ class Schedule:
         micro_batch = [_entry(batch[i], index) for i in self.stages[k].reads_batch]
         return self.parameters[k].unpack(parameters), micro_batch, self.activations[k].unpack(inputs)
 
-    def _of_stage(self, index: Any, branch: Callable[[int], Callable[[], Any]], default: Any) -> Any:
+    def _run_stage(self, index: Any, branch: Callable[[int], Callable[[], Any]], default: Any) -> Any:
         """Return the result of the branch of the rank's stage; `default` if there is no such micro-batch."""
         branches = [branch(k) for k in range(len(self.stages))]
         exists = (index >= 0) & (index < self.count)
         return lax.cond(exists, lambda: lax.switch(lax.axis_index(self.axis), branches), lambda: default)
 
-    def _sent(self, buffers: Buffers, step: int) -> Buffers:
+    def _send(self, buffers: Buffers, step: int) -> Buffers:
         """Send buffers to the next stage (1) or to the one before (-1)."""
         size = len(self.stages)
         return lax.ppermute(buffers, self.axis, [(k, (k + step) % size) for k in range(size)])
 
-    def _varying(self, arrays: Any) -> Any:
+    def _vary(self, arrays: Any) -> Any:
         return lax.pvary(arrays, self.varying_axes)
 
 
@@ -201,20 +201,20 @@ def _entry(entries: Any, index: Any) -> Any:
     return dnp.take(entries, index, axis=0, mode="clip")
 
 
-def _floats(types: Sequence[ArrayType]) -> list[ArrayType]:
+def _float_types(types: Sequence[ArrayType]) -> list[ArrayType]:
     return [array_type for array_type in types if is_floating(array_type[1])]
 
 
-def _floats_of(arrays: Sequence[Any]) -> list[Any]:
+def _select_floats(arrays: Sequence[Any]) -> list[Any]:
     return [array for array in arrays if is_floating(array.dtype)]
 
 
-def _merged(arrays: Sequence[Any], floats: Sequence[Any]) -> list[Any]:
+def _replace_floats(arrays: Sequence[Any], floats: Sequence[Any]) -> list[Any]:
     """Return arrays with their floating-point ones replaced by `floats`."""
     replacements = iter(floats)
     return [next(replacements) if is_floating(array.dtype) else array for array in arrays]
 
 
-def _widened(array_type: ArrayType) -> ArrayType:
+def _widen(array_type: ArrayType) -> ArrayType:
     shape, dtype = array_type
     return shape, np.dtype(np.float32) if dtype.itemsize < 4 else dtype

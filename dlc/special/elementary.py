@@ -59,7 +59,7 @@ def boxcox(x: ArrayLike, lmbda: ArrayLike, /) -> Any:
 
 
 def _boxcox(x: Any, lmbda: Any) -> Any:
-    return _transformed(log(x), lmbda)
+    return _box_cox(log(x), lmbda)
 
 
 def boxcox1p(x: ArrayLike, lmbda: ArrayLike, /) -> Any:
@@ -68,10 +68,10 @@ def boxcox1p(x: ArrayLike, lmbda: ArrayLike, /) -> Any:
 
 
 def _boxcox1p(x: Any, lmbda: Any) -> Any:
-    return _transformed(log1p(x), lmbda)
+    return _box_cox(log1p(x), lmbda)
 
 
-def _transformed(logarithm: Any, lmbda: Any) -> Any:
+def _box_cox(logarithm: Any, lmbda: Any) -> Any:
     is_zero = equal(lmbda, 0)
     safe = where(is_zero, 1, lmbda)
     return where(is_zero, logarithm, divide(expm1(safe * logarithm), safe))
@@ -83,7 +83,7 @@ def inv_boxcox(y: ArrayLike, lmbda: ArrayLike, /) -> Any:
 
 
 def _inv_boxcox(y: Any, lmbda: Any) -> Any:
-    return exp(_untransformed(y, lmbda))
+    return exp(_inverse_box_cox(y, lmbda))
 
 
 def inv_boxcox1p(y: ArrayLike, lmbda: ArrayLike, /) -> Any:
@@ -92,10 +92,10 @@ def inv_boxcox1p(y: ArrayLike, lmbda: ArrayLike, /) -> Any:
 
 
 def _inv_boxcox1p(y: Any, lmbda: Any) -> Any:
-    return expm1(_untransformed(y, lmbda))
+    return expm1(_inverse_box_cox(y, lmbda))
 
 
-def _untransformed(y: Any, lmbda: Any) -> Any:
+def _inverse_box_cox(y: Any, lmbda: Any) -> Any:
     is_zero = equal(lmbda, 0)
     safe = where(is_zero, 1, lmbda)
     return where(is_zero, y, divide(log1p(safe * y), safe))

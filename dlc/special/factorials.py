@@ -57,11 +57,11 @@ def _signed_exponential(x: Operand, power: int) -> Any:
     magnitude = exp(multiply(gammaln(wide), power))
     # Γ of a positive integer is an integer.
     is_factorial = logical_and(equal(wide, rint(wide)), logical_and(greater(wide, 0), less(wide, _MAX_EXACT_ARGUMENT)))
-    exact = _rounded(exp(gammaln(where(is_factorial, wide, 1.0))))
+    exact = _round(exp(gammaln(where(is_factorial, wide, 1.0))))
     return multiply(where(is_factorial, exact if power == 1 else divide(1, exact), magnitude), gammasgn(wide))
 
 
-def _rounded(x: Any) -> Any:
+def _round(x: Any) -> Any:
     """Return the nearest integer, with the derivative of x."""
     return x + apply(dl.StopGradientOp, rint(x) - x)
 
@@ -106,7 +106,7 @@ def _binom(n: Any, k: Any) -> Any:
 def _quotient(value: Any, n: Any, k: Any) -> Any:
     """Return a quotient of factorials, rounded if both arguments are integers and the quotient is exact."""
     is_integer = logical_and(equal(n, rint(n)), equal(k, rint(k)))
-    return where(logical_and(is_integer, less(abs(value), _MAX_EXACT_SIZE)), _rounded(value), value)
+    return where(logical_and(is_integer, less(abs(value), _MAX_EXACT_SIZE)), _round(value), value)
 
 
 def _reciprocal_sign(x: Any) -> Any:

@@ -188,7 +188,7 @@ def frexp(x: ArrayLike, /) -> tuple[Any, Any]:
     biased = bitwise_and(bitwise_right_shift(apply(dl.BitcastOp, scaled, to=i64), np.int64(52)), np.int64(0x7FF))
     exponent = subtract(biased, where(is_tiny, np.int64(1022 + 64), np.int64(1022)))
     exponent = where(logical_and(isfinite(wide), not_equal(wide, 0)), exponent, np.int64(0))
-    return convert(_times_power_of_two(wide, negative(exponent)), x.dtype), convert(exponent, np.int32)
+    return convert(_scale_by_power_of_two(wide, negative(exponent)), x.dtype), convert(exponent, np.int32)
 
 
 def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Any:
@@ -198,19 +198,19 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Any:
         refuse(DTypeError(f"ldexp: x2 of dtype {n.dtype}; expected integers"))
     limit = min(_MAX_SHIFT_BITS, np.iinfo(n.dtype).max)
     exponent = convert(clip(n, -limit if n.dtype.kind == "i" else 0, limit), np.int64)
-    return convert(_times_power_of_two(convert(x, np.float64), exponent), x.dtype)
+    return convert(_scale_by_power_of_two(convert(x, np.float64), exponent), x.dtype)
 
 
 # Beyond this exponent, the product with every finite float64 other than 0 is zero or infinite.
 _MAX_SHIFT_BITS = 2200
 
 
-def _times_power_of_two(x: Any, exponent: Any) -> Any:
+def _scale_by_power_of_two(x: Any, exponent: Any) -> Any:
     """Return x · 2^exponent, as a product with three powers of two in the range of float64."""
     first = floor_divide(exponent, np.int64(3))
     second = floor_divide(subtract(exponent, first), np.int64(2))
-    for part in (first, second, subtract(exponent, add(first, second))):
-        bits = bitwise_left_shift(add(part, np.int64(1023)), np.int64(52))
+    for factor_exponent in (first, second, subtract(exponent, add(first, second))):
+        bits = bitwise_left_shift(add(factor_exponent, np.int64(1023)), np.int64(52))
         x = multiply(x, apply(dl.BitcastOp, bits, to=f64))
     return x
 

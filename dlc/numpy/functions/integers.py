@@ -47,7 +47,7 @@ def view(x: ArrayLike, dtype: AnyDType = None, /) -> Any:
     return apply(dl.BitcastOp, x, to=element_type(target)) if target != x.dtype else x
 
 
-def _promoted_integers(name: str, x1: ArrayLike, x2: ArrayLike) -> list[Operand]:
+def _promote_integers(name: str, x1: ArrayLike, x2: ArrayLike) -> list[Operand]:
     a, b = promote(x1, x2)
     if a.dtype.kind not in "iu":
         refuse(DTypeError(f"{name}: dtype {a.dtype}; expected integers"))
@@ -56,7 +56,7 @@ def _promoted_integers(name: str, x1: ArrayLike, x2: ArrayLike) -> list[Operand]
 
 def gcd(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     """Return the greatest common divisor of the magnitudes; gcd(0, 0) is 0."""
-    a, b = _promoted_integers("gcd", x1, x2)
+    a, b = _promote_integers("gcd", x1, x2)
     a, b = abs(a), abs(b)
     if a.dtype.kind == "i":
         # The magnitude of the smallest integer is positive as an unsigned integer only.
@@ -75,7 +75,7 @@ def _euclid(a: Any, b: Any) -> Any:
 
 def lcm(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     """Return the least common multiple of the magnitudes; 0 if one of them is 0. It wraps beyond the dtype."""
-    a, b = map(abs, _promoted_integers("lcm", x1, x2))
+    a, b = map(abs, _promote_integers("lcm", x1, x2))
     divisor = gcd(a, b)
     return multiply(floor_divide(a, where(equal(divisor, 0), 1, divisor)), b)
 

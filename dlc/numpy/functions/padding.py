@@ -68,7 +68,7 @@ def pad(
                     f"pad: constant_values of shape {value.shape}; expected a scalar: pad one side at a time, or use concat"
                 )
             )
-        return _pad_with(value, x, low, high)
+        return _pad_with_scalar(value, x, low, high)
     if not all(map(is_static, (low, high))):
         refuse(UndecidableError(f"pad: mode {mode!r} with pad_width {pad_width!r}; expected integers for this mode"))
     if mode not in _INDEX_MODES:
@@ -158,7 +158,7 @@ def _ramp(x: Operand, axis: int, width: int, end: Any, is_after: bool) -> Any:
     return convert(floor(ramp) if x.dtype.kind in "iu" else ramp, x.dtype)
 
 
-def _pad_with(value: Operand, x: Operand, low: Sequence[TracedSize], high: Sequence[TracedSize]) -> Any:
+def _pad_with_scalar(value: Operand, x: Operand, low: Sequence[TracedSize], high: Sequence[TracedSize]) -> Any:
     """Pad an array with a scalar: by concatenation where the widths are symbolic."""
     dynamic_axes = [k for k, sides in enumerate(zip(low, high, strict=True)) if not is_static(sides)]
     static_low, static_high = ([0 if k in dynamic_axes else w for k, w in enumerate(side)] for side in (low, high))

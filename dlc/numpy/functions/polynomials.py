@@ -29,7 +29,7 @@ def _coefficients(name: str, p: ArrayLike) -> Operand:
     return ravel(p)
 
 
-def _of_equal_length(name: str, a1: ArrayLike, a2: ArrayLike) -> list[Operand]:
+def _pad_to_equal_length(name: str, a1: ArrayLike, a2: ArrayLike) -> list[Operand]:
     vectors = [_coefficients(name, a) for a in (a1, a2)]
     length = max(v.shape[0] for v in vectors)
     return promote(*(pad(v, (length - v.shape[0], 0)) for v in vectors))
@@ -37,12 +37,12 @@ def _of_equal_length(name: str, a1: ArrayLike, a2: ArrayLike) -> list[Operand]:
 
 def polyadd(a1: ArrayLike, a2: ArrayLike, /) -> Any:
     """Return the sum of two polynomials."""
-    return add(*_of_equal_length("polyadd", a1, a2))
+    return add(*_pad_to_equal_length("polyadd", a1, a2))
 
 
 def polysub(a1: ArrayLike, a2: ArrayLike, /) -> Any:
     """Return the difference of two polynomials."""
-    return subtract(*_of_equal_length("polysub", a1, a2))
+    return subtract(*_pad_to_equal_length("polysub", a1, a2))
 
 
 def polymul(a1: ArrayLike, a2: ArrayLike, /) -> Any:

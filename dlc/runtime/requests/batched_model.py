@@ -312,11 +312,11 @@ class BatchedModel(Submittable):
             return
         for request in batch:
             request.set_running_or_notify_cancel()
-        results = self._joined_results([request.arrays for request in batch])
+        results = self._call_model([request.arrays for request in batch])
         if isinstance(results, BaseException) and len(batch) > 1:
             # Only some of the requests may have an error.
             for request in batch:
-                self._end([request], self._joined_results([request.arrays]))
+                self._end([request], self._call_model([request.arrays]))
         else:
             self._end(batch, results)
 
@@ -332,7 +332,7 @@ class BatchedModel(Submittable):
         for request, result in zip(batch, results, strict=True):
             request.set_result(result)
 
-    def _joined_results(self, requests: Sequence[Sequence[Any]]) -> list[dict[str, Any]] | BaseException:
+    def _call_model(self, requests: Sequence[Sequence[Any]]) -> list[dict[str, Any]] | BaseException:
         """Return the results for the arrays of each request, or the error of the call, whose traceback refers to no request."""
         try:
             if len(requests) == 1:

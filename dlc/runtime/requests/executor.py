@@ -350,7 +350,7 @@ class Executor:
     def _work(self, worker: _Worker) -> None:
         """Run the requests that are assigned to a worker; exit after `IDLE_SECONDS` without one."""
         _local.is_worker = True
-        waiting.section = partial(self._paused, worker)
+        waiting.section = partial(self._release_processors, worker)
         while True:
             if not worker.gate.wait(IDLE_SECONDS):
                 with self._lock:
@@ -378,7 +378,7 @@ class Executor:
                 _report_no_thread(failed)
 
     @contextmanager
-    def _paused(self, worker: _Worker) -> Generator[None]:
+    def _release_processors(self, worker: _Worker) -> Generator[None]:
         """Release the processors of a request while its function, or a callback of its future, waits for another request.
 
         Afterwards, the request continues at once, even if other requests occupy all processors.

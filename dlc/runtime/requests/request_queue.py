@@ -104,7 +104,7 @@ class RequestQueue:
             priority: Calls with larger numbers start first; by default the priority of the queue.
             deadline: Seconds from now. A call that has not started by then does not run; its future raises DeadlineError.
 
-        Raises QueueFullError if the queue is full and this is a callback of a future, which must not wait, and ArgumentError
+        Raises QueueFullError if the queue is full and this is a callback of a future, which does not wait, and ArgumentError
         for an invalid priority or deadline.
         """
         return self.executor.submit(

@@ -122,7 +122,7 @@ class MaxPoolGradientOp(Composite):
         extents = [(k - 1) * d + 1 for k, d in zip(ints(self.kernel), dilations, strict=True)]
         # Along each axis: the maximum number of windows that cover an element, and the number of blocks of `stride` elements.
         covers = [-(-r // s) for r, s in zip(extents, strides, strict=True)]
-        added = [_added_blocks(*axis) for axis in zip(sizes, counts, extents, strides, strict=True)]
+        added = [_num_added_blocks(*axis) for axis in zip(sizes, counts, extents, strides, strict=True)]
         blocks = [count + m for count, m in zip(counts, added, strict=True)]
         radix = [s * t for s, t in zip(strides, covers, strict=True)]
 
@@ -161,7 +161,7 @@ class MaxPoolGradientOp(Composite):
         return [cast_to(build, trimmed, element_type_of(x))]
 
 
-def _added_blocks(size: Size, count: Size, extent: int, stride: int) -> int:
+def _num_added_blocks(size: Size, count: Size, extent: int, stride: int) -> int:
     """Return how many more blocks of `stride` elements cover an axis than there are windows; an upper bound if symbolic."""
     if isinstance(size, int) and isinstance(count, int):
         return -(-size // stride) - count
