@@ -15,7 +15,7 @@ from dlc.dialects.dl.base import element_type_of, flag
 from dlc.kernels.references import ArrayReference
 from dlc.kernels.values import Value
 from dlc.kernels.variables import Variable
-from dlc.library_kernels.vectors import Index, column_grid, is_one, points_per_task, position_dtype
+from dlc.library_kernels.vectors import Index, column_grid, is_one, load, points_per_task, position_dtype, store
 
 # Lanes along b.
 _COLUMN_LANES = 16
@@ -24,6 +24,8 @@ _COLUMN_LANES = 16
 _SUMMATION_BLOCK_ELEMENTS = 256
 # Minimum row lengths for lanes that fill several registers, and for lanes that fill the widest register.
 _MIN_LONG_ROW_ELEMENTS, _MIN_MEDIUM_ROW_ELEMENTS = 192, 64
+# Lanes of shorter rows.
+_SHORT_ROW_LANES = 8
 # In a row of at least `_MIN_BLOCKS` blocks, the extremum of each block is computed first, in `_BLOCK_LANES` lanes; then the
 # index is searched only in the best block.
 _MIN_BLOCKS, _BLOCK_ELEMENTS, _BLOCK_LANES = 4, 1024, 64
@@ -44,13 +46,13 @@ def accumulate(op: dl.AccumulateOp, x: ArrayReference, y: ArrayReference) -> Non
         block_total = k.variable(k.full(width, identity, x.dtype))
         for step in k.range(begin, end):
             j = n - 1 - step if flag(op.reverse) else step
-            running_total = combine(block_total.value, x.load(row, j, column, width=width))
+            running_total = combine(block_total.value, load(x, row, j, column, width=width))
             total = block_total.value if flag(op.exclusive) else running_total
-            y.store(row, j, column, value=total if previous_total is None else combine(previous_total.value, total))
+            store(y, row, j, column, value=total if previous_total is None else combine(previous_total.value, total))
             block_total.value = running_total
         return block_total.value
 
-    for row, column, width in column_grid(rows, columns=columns, width=_COLUMN_LANES, work=n):
+    for row, column, width in column_grid(rows, columns=columns, width=_COLUMN_LANES, work=n, is_masked=True):
         if not is_sum:
             accumulate_block(row, column, width, 0, n, None)
             continue
@@ -72,22 +74,22 @@ def arg_extremum(op: dl.ArgExtremumOp, x: ArrayReference, y: ArrayReference) -> 
     length: Any = n if op.num_segments is None else op.segment_length
     extreme = _ArgExtremum(op, x)
 
-    def store(row: Value, segment: Value, column: Index, indices: Value) -> None:
+    def store_indices(row: Value, segment: Value, column: Index, indices: Value) -> None:
         outer = (row,) if op.num_segments is None else (row, segment)
         if indices.shape:
-            y.store(*outer, column, value=indices.astype(np.int64))
+            store(y, *outer, column, value=indices.astype(np.int64))
         else:
             y[(*outer, column)] = indices.astype(np.int64)
 
     if is_one(columns):
         for row, segment in k.grid(rows, num_segments, parallel=points_per_task(length)):
             first = k.minimum(segment * length, n - length)
-            store(row, segment, 0, extreme.of_row(row, first, length))
+            store_indices(row, segment, 0, extreme.of_row(row, first, length))
         return
-    grid = column_grid(rows, num_segments, columns=columns, width=_COLUMN_LANES, work=length)
+    grid = column_grid(rows, num_segments, columns=columns, width=_COLUMN_LANES, work=length, is_masked=True)
     for row, segment, column, width in grid:
         first = k.minimum(segment * length, n - length)
-        store(row, segment, column, extreme.of_columns(row, column, first, length, width))
+        store_indices(row, segment, column, extreme.of_columns(row, column, first, length, width))
 
 
 class _ArgExtremum:
@@ -105,7 +107,7 @@ class _ArgExtremum:
         best = self._initial(width, first)
         for j in k.range(first, first + n):
             best.update(
-                self.x.load(row, j, column, width=width), k.full(width, j.astype(self.position_dtype), self.position_dtype)
+                load(self.x, row, j, column, width=width), k.full(width, j.astype(self.position_dtype), self.position_dtype)
             )
         return best.position.value
 
@@ -144,15 +146,27 @@ class _ArgExtremum:
 
     def _scan_row(self, row: Value, first: Value, n: Any) -> Value:
         """Return the index of the extremum by one pass over `n` elements; long rows use several registers of lanes."""
-        width = self._lanes(n)
+        if isinstance(n, int):
+            return self._scan_vectors(row, first, n, self._lanes(n), has_full_vector=n >= self._lanes(n))
+        position, longer_rows = k.variable(first.astype(self.position_dtype)), k.index(n) < 0
+        for min_size in (_MIN_LONG_ROW_ELEMENTS, _MIN_MEDIUM_ROW_ELEMENTS, _SHORT_ROW_LANES, 0):
+            is_long_enough = k.index(n) >= min_size
+            with k.when(is_long_enough & ~longer_rows):
+                lanes, has_full_vector = self._lanes(min_size), min_size >= _SHORT_ROW_LANES
+                position.value = self._scan_vectors(row, first, n, lanes, has_full_vector=has_full_vector)
+            longer_rows = is_long_enough
+        return position.value
+
+    def _scan_vectors(self, row: Value, first: Value, n: Any, width: int, *, has_full_vector: bool) -> Value:
+        """Return the index of the extremum of `n` elements, scanned in vectors of `width` and a remainder."""
         lanes = self._initial(width, first)
         whole = n // width * width if isinstance(n, int) else k.index(n) // width * width
         for offset in k.range(0, whole, width):
             lanes.update(self._load(row, offset + first, width), self._positions(offset + first, width))
-        has_full_vector = isinstance(n, int) and n >= width
-        if has_full_vector and n % width:
+        if has_full_vector and not (isinstance(n, int) and n % width == 0):
             # The last vector overlaps the previous one, which does not change the result.
             last = first + (n - width)
+            last = last if isinstance(n, int) else k.assume_index(last, self.x.shape[1] - width + 1)
             lanes.update(self._load(row, last, width), self._positions(last, width))
         value, position = self._reduce_lanes(lanes)
         if has_full_vector:
@@ -162,10 +176,10 @@ class _ArgExtremum:
             best.update_unordered(self.x[row, offset + first, 0], (offset + first).astype(self.position_dtype))
         return best.position.value
 
-    def _lanes(self, n: Any) -> int:
+    def _lanes(self, n: int) -> int:
         """Return the number of lanes for a row of `n` elements; combining many lanes at the end costs time."""
-        if not isinstance(n, int) or n < _MIN_MEDIUM_ROW_ELEMENTS:
-            return 8
+        if n < _MIN_MEDIUM_ROW_ELEMENTS:
+            return _SHORT_ROW_LANES
         if n >= _MIN_LONG_ROW_ELEMENTS:
             return 32
         return 16 if self.x.dtype.itemsize <= 4 else 8

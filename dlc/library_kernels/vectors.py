@@ -37,15 +37,20 @@ def is_one(size: TracedSize) -> bool:
     return isinstance(size, int) and size == 1
 
 
-def split_extent(extent: Any, width: int, *, is_masked: bool = False) -> list[tuple[int, int, Any]]:
-    """Split an extent into (start, width, count): `count` tiles of `width`, then one tile for the remainder.
+def split_extent(extent: Any, width: int, *, is_masked: bool = False) -> list[tuple[Any, int, Any]]:
+    """Split an extent into (start, width, count): `count` tiles of `width`, then the remainder.
 
-    A symbolic extent is split into tiles of width 1, or if `is_masked` into tiles of which the last one may reach beyond it.
+    The remainder is one tile. If it is symbolic, it consists of tiles of width 1, or if `is_masked` of a tile of `width` that
+    reaches beyond the extent.
     """
-    if not isinstance(extent, int):
-        return [(0, width, -(-extent // width)) if is_masked else (0, 1, extent)]
-    num_tiles, remainder = divmod(extent, width)
-    return [tiles for tiles in ((0, width, num_tiles), (extent - remainder, remainder, 1)) if tiles[1] and tiles[2]]
+    remainder = extent % width
+    start = extent - remainder
+    if isinstance(remainder, int):
+        last = (start, remainder, 1)
+    else:
+        last = (start, width, -(-remainder // width)) if is_masked else (start, 1, remainder)
+    tiles = [(0, width, extent // width), last]
+    return [(first, size, count) for first, size, count in tiles if size and not (isinstance(count, int) and count == 0)]
 
 
 def column_grid(*sizes: Any, columns: Any, width: int, work: Any, is_masked: bool = False) -> Iterator[Any]:
