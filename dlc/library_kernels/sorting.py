@@ -12,10 +12,21 @@ import numpy as np
 import dlc.kernels as k
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of, flag
-from dlc.dialects.dl.library_kernels.row_sorting import RadixDigit, rows_per_network
+from dlc.dialects.dl.library_kernels.row_sorting import MAX_NETWORK_ELEMENTS, RadixDigit, rows_per_network
 from dlc.kernels.references import ArrayReference
 from dlc.kernels.values import Value
-from dlc.library_kernels.vectors import Dtype, Index, column_grid, is_one, lanes_of, points_per_task, position_dtype
+from dlc.library_kernels.vectors import (
+    Dtype,
+    Index,
+    column_grid,
+    is_one,
+    lanes_of,
+    load,
+    points_per_task,
+    position_dtype,
+    store,
+)
+from dlc.shapes.traced_dims import TracedSize
 
 # Elements per iteration of loops that count or scatter keys, to amortize the loop overhead.
 _UNROLLED_ELEMENTS = 4
@@ -30,24 +41,44 @@ def sort_columns(op: dl.NetworkSortOp, x: ArrayReference, y: ArrayReference) -> 
     has_rows_as_columns = is_one(columns)
     outer, lanes = (1, rows) if has_rows_as_columns else (rows, columns)
     max_width, work = rows_per_network(n, element_type_of(op.x)), n * n.bit_length() ** 2
-    for row, start, width in column_grid(outer, columns=lanes, width=max_width, work=work):
-        # The vector is rounded up to a power of two lanes; the extra lanes hold arbitrary values.
-        local = k.buffer((n, 1 << (width - 1).bit_length()), keys.dtype, fill=None)
+    for row, start, width in column_grid(outer, columns=lanes, width=max_width, work=work, is_masked=True):
+        local = _column_buffer(n, width, keys)
         if has_rows_as_columns:
-            for i, rows_of_tile in _overlapping_strips(n, _TRANSPOSE_TILE_ELEMENTS):
-                block = x.load(start, i, 0, width=(rows_of_tile, width), axis=(1, 0))
-                local.store(i, 0, value=keys.from_element(block))
-        else:
-            for i in k.range(n):
-                local.store(i, 0, value=keys.from_element(x.load(row, i, start, width=width)))
-        _sorting_network(local)
-        if has_rows_as_columns:
-            for i, rows_of_tile in _overlapping_strips(n, _TRANSPOSE_TILE_ELEMENTS):
-                block = local.load(i, 0, width=(width, rows_of_tile), axis=(1, 0))
-                y.store(start, i, 0, value=keys.to_element(block), axis=(0, 1))
-        else:
-            for i in k.range(n):
-                y.store(row, i, start, value=keys.to_element(local.load(i, 0, width=width)))
+            _sort_rows(x, y, keys, local, start, width)
+            continue
+        for i in k.range(n):
+            local.store(i, 0, value=keys.from_element(load(x, row, i, start, width=width)))
+        _sorting_network(local, n)
+        for i in k.range(n):
+            store(y, row, i, start, value=keys.to_element(local.load(i, 0, width=width)))
+
+
+def _column_buffer(n: int, width: int, keys: _SortKeys) -> ArrayReference:
+    """Return a local buffer for columns of at most n keys."""
+    # The vector is rounded up to a power of two lanes; the extra lanes hold arbitrary values.
+    return k.buffer((n, 1 << (width - 1).bit_length()), keys.dtype, fill=None)
+
+
+def _sort_rows(x: ArrayReference, y: ArrayReference, keys: _SortKeys, local: ArrayReference, start: Value, width: int) -> None:
+    """Sort `width` rows from `start` on as columns of a local buffer; those beyond the array are ignored."""
+    n, other_indices = x.shape[1], (0,) * (x.ndim - 2)
+    for i, target, height in _row_strips(n, local.shape[0]):
+        block = x.load(start, i, *other_indices, width=(height, width), axis=(1, 0), fill=0)
+        local.store(target, 0, value=keys.from_element(block))
+    _sorting_network(local, n)
+    for i, source, height in _row_strips(n, local.shape[0]):
+        block = local.load(source, 0, width=(width, height), axis=(1, 0))
+        y.store(start, i, *other_indices, value=keys.to_element(block), axis=(0, 1), masked=True)
+
+
+def _row_strips(n: TracedSize, capacity: TracedSize) -> Iterator[tuple[Value, Value, int]]:
+    """Yield (index, index in a buffer, width) for strips of rows of n elements; the last one may reach beyond a symbolic n."""
+    width = _TRANSPOSE_TILE_ELEMENTS
+    if isinstance(n, int):
+        yield from ((i, i, height) for i, height in _overlapping_strips(n, width))
+        return
+    for i in k.range(0, n, width):
+        yield i, k.assume_index(i, capacity - width + 1), width
 
 
 @dataclass(frozen=True)
@@ -82,75 +113,108 @@ def _overlapping_strips(n: Any, width: int) -> Iterator[tuple[Value, int]]:
         yield k.minimum(i, n - width) if width > 1 and n % width else i, width
 
 
-def _sorting_network(local: ArrayReference) -> None:
-    """Sort the columns of a buffer, lane by lane, with Knuth's algorithm M (merge exchange).
+def _sorting_network(local: ArrayReference, n: TracedSize) -> None:
+    """Sort the columns of n elements of a buffer, lane by lane, with Knuth's algorithm M (merge exchange).
 
     For p = top, top/2, … 1, compare and exchange i and i + d: first with d = p for all i in the first half of each block of 2p,
     then with d = q - p, for q = top, top/2, … 2p, for all i in the second half.
     """
-    n, width = map(int, local.shape)
-    if n == 1:
+    capacity, width = map(int, local.shape)
+    if isinstance(n, int) and n == 1:
         return
-    top = 1 << ((n - 1).bit_length() - 1)
-    for s in k.range(top.bit_length()):
-        p = k.index(top) >> s
+    top, levels = _highest_bit(n, capacity)
+    for s in k.range(levels):
+        p = top >> s if isinstance(n, int) else k.maximum(top >> s, 1)
         for t in k.range(s + 1):
             is_first = t == 0
-            d = k.select(is_first, p, k.maximum((k.index(2 * top) >> t) - p, 0))
+            d = k.select(is_first, p, k.maximum((top * 2 >> t) - p, 0))
             for block in k.range(k.select(is_first, 0, p), n - d, p * 2):
                 for i in k.range(block, k.minimum(block + p, n - d)):
-                    j = k.assume_index(i + d, n)
+                    i, j = (i if isinstance(n, int) else k.assume_index(i, capacity)), k.assume_index(i + d, capacity)
                     a, b = local.load(i, 0, width=width), local.load(j, 0, width=width)
                     local.store(i, 0, value=k.minimum(a, b))
                     local.store(j, 0, value=k.maximum(a, b))
 
 
+def _highest_bit(n: TracedSize, capacity: int) -> tuple[Value, Index]:
+    """Return the largest power of two below n, at least 1, and the number of its bits; n is at most `capacity`."""
+    max_bits = (capacity - 1).bit_length()
+    if isinstance(n, int):
+        return k.index(1 << (max_bits - 1)), max_bits
+    top, bits = k.variable(1, size=capacity), k.variable(1, size=max_bits + 1)
+    for _ in k.range(1, max_bits):
+        with k.when(top.value * 2 < n):
+            top.value = k.assume_index(top.value * 2, capacity)
+            bits.value = k.assume_index(bits.value + 1, max_bits + 1)
+    return top.value, bits.value
+
+
 def sort_digits(op: dl.RadixSortOp, x: ArrayReference, y: ArrayReference, scratch: ArrayReference) -> None:
+    """Sort each row by its digits, or if the op permits it, several short rows of symbolic shape by a network."""
+    rows, n = x.shape
+    if not flag(op.permits_network):
+        for row in k.grid(rows, parallel=points_per_task(3 * n)):
+            _sort_row_by_digits(op, x, y, scratch, row)
+        return
+    capacity, keys = MAX_NETWORK_ELEMENTS, _SortKeys(x.dtype, descending=False)
+    for _, start, width in column_grid(1, columns=rows, width=lanes_of(x.dtype), work=n, is_masked=True):
+        with k.when(_are_rows_short(op, x)):
+            _sort_rows(x, y, keys, _column_buffer(capacity, width, keys), start, width)
+    for row in k.grid(rows, parallel=points_per_task(3 * n)):
+        with k.when(~_are_rows_short(op, x)):
+            _sort_row_by_digits(op, x, y, scratch, row)
+
+
+def _are_rows_short(op: dl.RadixSortOp, x: ArrayReference) -> Value:
+    """Return whether a network sorts the rows faster; its time does not depend on the number of rows, up to the lanes."""
+    rows, n = map(k.index, x.shape)
+    return (n <= MAX_NETWORK_ELEMENTS) & (n <= rows * op.network_elements_per_row)
+
+
+def _sort_row_by_digits(op: dl.RadixSortOp, x: ArrayReference, y: ArrayReference, scratch: ArrayReference, row: Value) -> None:
     """Radix sort: count all digits; then, digit by digit, compute the start of each bucket and scatter the elements.
 
     Keys may be distances from the minimum: if values have a small range, their high digits are equal, and the passes of
     these are skipped.
     """
-    rows, n = x.shape
-    digits = op.digits
+    n, digits = x.shape[1], op.digits
     num_buckets, lowest = max(1 << digit.bits for digit in digits), digits[0].shift
-    for row in k.grid(rows, parallel=points_per_task(3 * n)):
-        minimum = _row_minimum(x, row) & -(1 << lowest) if op.sorts_by_distance else None
+    minimum = _row_minimum(x, row) & -(1 << lowest) if op.sorts_by_distance else None
 
-        def bucket_of(digit: RadixDigit, value: Value, minimum: Value | None = minimum) -> Value:
-            key = (value if minimum is None else value - minimum).view(f"u{value.dtype.itemsize}")
-            bucket = (key >> digit.shift) & ((1 << digit.bits) - 1)
-            return k.assume_index(bucket ^ digit.flip if digit.flip and minimum is None else bucket, 1 << digit.bits)
+    def bucket_of(digit: RadixDigit, value: Value, minimum: Value | None = minimum) -> Value:
+        key = (value if minimum is None else value - minimum).view(f"u{value.dtype.itemsize}")
+        bucket = (key >> digit.shift) & ((1 << digit.bits) - 1)
+        return k.assume_index(bucket ^ digit.flip if digit.flip and minimum is None else bucket, 1 << digit.bits)
 
-        counts = k.buffer((len(digits), num_buckets), position_dtype(n))
-        for i in k.range(n, unroll=_UNROLLED_ELEMENTS):
-            value = x[row, i]
-            for d, digit in enumerate(digits):
-                bucket = bucket_of(digit, value)
-                counts[d, bucket] += 1
-        source, targets = x, (y, scratch)
+    counts = k.buffer((len(digits), num_buckets), position_dtype(n))
+    for i in k.range(n, unroll=_UNROLLED_ELEMENTS):
+        value = x[row, i]
         for d, digit in enumerate(digits):
-            destination = targets[(len(digits) - 1 - d) % 2]
-            is_needed = None
-            if isinstance(n, int) and n:
-                is_needed = counts[d, bucket_of(digit, x[row, 0])] != n
-                with k.when(~is_needed):
-                    _copy_row(source, destination, row)
-            with k.when(is_needed) if is_needed is not None else nullcontext():
-                bucket_start = k.variable(0, position_dtype(n))
-                for bucket in k.range(1 << digit.bits):
-                    count = counts[d, bucket]
-                    counts[d, bucket] = bucket_start.value
-                    bucket_start.value += count
-                for i in k.range(n, unroll=_UNROLLED_ELEMENTS):
-                    value = source[row, i]
-                    bucket = bucket_of(digit, value)
-                    position = counts[d, bucket]
-                    counts[d, bucket] = position + 1
-                    destination[row, k.assume_index(position, n)] = value
-            source = destination
-        if len(digits) == 1:
-            _copy_row(x, scratch, row)
+            bucket = bucket_of(digit, value)
+            counts[d, bucket] += 1
+    source, targets = x, (y, scratch)
+    for d, digit in enumerate(digits):
+        destination = targets[(len(digits) - 1 - d) % 2]
+        is_needed = None
+        if isinstance(n, int) and n:
+            is_needed = counts[d, bucket_of(digit, x[row, 0])] != n
+            with k.when(~is_needed):
+                _copy_row(source, destination, row)
+        with k.when(is_needed) if is_needed is not None else nullcontext():
+            bucket_start = k.variable(0, position_dtype(n))
+            for bucket in k.range(1 << digit.bits):
+                count = counts[d, bucket]
+                counts[d, bucket] = bucket_start.value
+                bucket_start.value += count
+            for i in k.range(n, unroll=_UNROLLED_ELEMENTS):
+                value = source[row, i]
+                bucket = bucket_of(digit, value)
+                position = counts[d, bucket]
+                counts[d, bucket] = position + 1
+                destination[row, k.assume_index(position, n)] = value
+        source = destination
+    if len(digits) == 1:
+        _copy_row(x, scratch, row)
 
 
 def _row_width(x: ArrayReference) -> int:

@@ -33,6 +33,9 @@ from dlc.shapes.dims import Size, is_known_less
 # A network sorts several rows at once, one per SIMD lane. It sorts one vector of rows, or two if the L1 cache holds them: their
 # independent comparisons overlap.
 _VECTOR_BYTES, _L1_BYTES = 64, 1 << 15
+# Maximum size of the local buffer in which a network sorts its columns, and of these columns.
+_MAX_LOCAL_BYTES = 1 << 16
+MAX_NETWORK_ELEMENTS = _MAX_LOCAL_BYTES // _VECTOR_BYTES
 
 
 def rows_per_network(n: int, element: Attribute) -> int:
@@ -114,13 +117,16 @@ class RadixSortOp(RowwiseKernel):
     Digit k consists of the bits from `ends[k]` to `ends[k + 1]`; the lowest digit is sorted first. With `signed` the highest
     bit is a sign. If it is also the sign of the elements, digits are those of the distance from the smallest element, from bit
     `ends[0]` on. One pass counts all digits, and one more pass per digit in which elements differ permutes them.
-    (C1) `x` has a signed integer type and rank 2; (C2) `ends` ascend, by at most 16, within the width of the elements.
+    With `permits_network`, short rows may be sorted by a network.
+    (C1) `x` has a signed integer type and rank 2; (C2) `ends` ascend, by at most 16, within the width of the elements; (C3)
+    with `permits_network`, elements of equal digits are in ascending order.
     """
 
     name = "dl.radix_sort"
     x = operand_def(TensorType)
     ends = prop_def(DenseArrayBase)
     signed = opt_prop_def(BoolAttr)
+    permits_network = opt_prop_def(BoolAttr)
     result = result_def(TensorType)
     previous_rows = result_def(TensorType)
 
@@ -141,6 +147,13 @@ class RadixSortOp(RowwiseKernel):
     def sorts_by_distance(self) -> bool:
         """Return whether digits are those of the distance from the smallest element."""
         return flag(self.signed) and ints(self.ends)[-1] == scalar.bits(element_type_of(self.x))
+
+    @property
+    def network_elements_per_row(self) -> int:
+        """The largest n for which a network sorts one row of n elements faster."""
+        element, ends = element_type_of(self.x), ints(self.ends)
+        sizes_of_rows = range(2, MAX_NETWORK_ELEMENTS)
+        return max((n for n in sizes_of_rows if is_network_sort_faster(1, n, 1, element, ends[-1] - ends[0])), default=1)
 
     def reference(self, *operands: Array) -> tuple[Array, ...]:
         (x,) = (previous_order,) = operands
@@ -225,17 +238,13 @@ def digit_ends(low: int, high: int, n: Size) -> list[int]:
     return [low + (high - low) * k // count for k in range(count + 1)]
 
 
-# Maximum size of the local buffer in which a network sorts its columns.
-_MAX_LOCAL_BYTES = 1 << 16
-
-
 def is_network_sort_faster(outer_size: Size, n: int, inner_size: Size, element: Attribute, bits: int) -> bool:
     """Return whether a network sorts columns [outer, n, inner] faster than a radix sort by `bits` bits, by estimated cycles.
 
     Symbolic sizes count as 1, so that columns are estimated to be sorted sequentially.
     """
     outer_size, inner_size = (size if isinstance(size, int) else 1 for size in (outer_size, inner_size))
-    if n * _VECTOR_BYTES > _MAX_LOCAL_BYTES:
+    if n > MAX_NETWORK_ELEMENTS:
         return False
     lanes = rows_per_network(n, element)
     tiles = -(-outer_size // lanes) if inner_size == 1 else outer_size * -(-inner_size // lanes)

@@ -33,6 +33,7 @@ from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import is_bool, is_float
 from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.library_kernels.row_sorting import (
+    MAX_NETWORK_ELEMENTS,
     NetworkSortOp,
     OrderStatisticsOp,
     RadixSortOp,
@@ -61,7 +62,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
-from dlc.shapes.dims import Size, is_known_less, product
+from dlc.shapes.dims import Size, is_known_less, is_static, product
 
 
 class _SortingOp(Composite):
@@ -225,5 +226,6 @@ def _sort_ascending(build: DlBuilder, x: SSAValue, axis: int, bits: tuple[int, i
             permutation=order,
         )
     rows = build(ReshapeOp, x, shape=(outer_size, n))
-    rows = build(RadixSortOp, rows, ends=digit_ends(low, high, n), signed=True)
+    permits_network = not is_static((outer_size, n)) and not is_known_less(MAX_NETWORK_ELEMENTS, n)
+    rows = build(RadixSortOp, rows, ends=digit_ends(low, high, n), signed=True, permits_network=permits_network)
     return build(ReshapeOp, rows, shape=shape)
