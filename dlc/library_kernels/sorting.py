@@ -25,6 +25,7 @@ from dlc.library_kernels.vectors import (
     points_per_task,
     position_dtype,
     store,
+    tiles,
 )
 from dlc.shapes.traced_dims import TracedSize
 
@@ -77,7 +78,7 @@ def _row_strips(n: TracedSize, capacity: TracedSize) -> Iterator[tuple[Value, Va
     if isinstance(n, int):
         yield from ((i, i, height) for i, height in _overlapping_strips(n, width))
         return
-    for i in k.range(0, n, width):
+    for i, _, _ in tiles(0, n, width):
         yield i, k.assume_index(i, capacity - width + 1), width
 
 

@@ -162,7 +162,7 @@ class CMemoryWriter(CWriter):
             texts = [self._load(access, type.scalar, k) for k in offsets]
         return self.compute(type, self.from_lanes(type, texts), hint, movable=True)
 
-    def read_transposed(self, access: TileAccess, result: SSAValue) -> list[str] | None:
+    def read_transposed(self, access: TileAccess, result: SSAValue, padding: str) -> list[str] | None:
         """Read a tile in which each row is a splat of one element: load vectors of these elements, and splat each element.
 
         Only for targets with work-groups: CPUs load and splat one element in a single instruction.

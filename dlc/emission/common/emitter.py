@@ -296,7 +296,7 @@ class KernelEmitter(ABC):
         If `contiguous_range` (first element, element count) is given, it contains all lanes.
         """
 
-    def read_transposed(self, access: TileAccess, result: SSAValue) -> list[str] | None:
+    def read_transposed(self, access: TileAccess, result: SSAValue, padding: str) -> list[str] | None:
         """Return the registers of a tile with strided rows, if the language can load contiguously and transpose."""
         return None
 

@@ -173,7 +173,7 @@ def _advance_access(emitter: KernelEmitter, access: TileAccess, steps: Sequence[
 
 def _read(emitter: KernelEmitter, access: TileAccess, result: SSAValue, padding: str, default_hint: str) -> None:
     """Emit the reads of all registers of a tile and bind `result` to them."""
-    transposed = emitter.read_transposed(access, result)
+    transposed = emitter.read_transposed(access, result, padding)
     if transposed is not None:
         emitter.bind(result, transposed)
         return

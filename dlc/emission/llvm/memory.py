@@ -187,7 +187,7 @@ class LlvmMemoryWriter(LlvmWriter):
             value = self.insert(memory, value, elements[k], lane)
         return self._from_memory(type, value)
 
-    def read_transposed(self, access: TileAccess, result: SSAValue) -> list[str] | None:
+    def read_transposed(self, access: TileAccess, result: SSAValue, padding: str) -> list[str] | None:
         """Read a tile [k, lane] whose columns are contiguous in memory: load square blocks by column and transpose them."""
         shape, types = vector_shape(result.type), self.layout(result.type)
         kind, width = types[0].kind, types[0].width
@@ -200,20 +200,26 @@ class LlvmMemoryWriter(LlvmWriter):
             and shape[0] % side == 0
             and width % side == 0
         )
-        if not is_square or memory_kind(kind) != kind or any(bound is not None for bound in access.bounds):
+        if not is_square or memory_kind(kind) != kind:
             return None
         square = types[0].with_width(side)
         names: list[str] = []
         for first_row in range(0, shape[0], side):
             rows: list[list[str]] = [[] for _ in range(side)]
             for lane in range(0, shape[1], side):
-                pointers = (self._pointer(*lane_access(self, access, first_row, lane + j)) for j in range(side))
-                for row, register_name in zip(
-                    rows, self._transposed(square, [self._load(access, square, *p) for p in pointers]), strict=True
-                ):
+                loaded = [self._read_column(access, square, first_row, lane + j, padding) for j in range(side)]
+                for row, register_name in zip(rows, self._transposed(square, loaded), strict=True):
                     row.append(register_name)
             names += [name for row in rows for name in self.concat_vectors(square, row, width)]
         return names
+
+    def _read_column(self, access: TileAccess, type: Register, first_row: int, lane: int, padding: str) -> str:
+        """Read contiguous elements of a column of a tile, from `first_row` on; those out of bounds are `padding`."""
+        columns, in_bounds = access._replace(bounds=access.bounds[::-1]), "1"
+        if access.bounds and (bound := access.bounds[-1]) is not None:
+            in_bounds = self.in_bounds(bound[0].plus(LinearExpression(lane)), bound[1])
+        column, offset = lane_access(self, access, first_row, lane)
+        return self._read_row(column, type, offset, self._mask(columns, type, in_bounds, first_row), padding)
 
     def _transposed(self, type: Register, rows: Sequence[str]) -> list[str]:
         """Transpose a square block of registers: in log2(n) steps, swap off-diagonal sub-blocks, the largest first."""
