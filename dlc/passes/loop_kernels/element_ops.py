@@ -50,9 +50,9 @@ Shape: TypeAlias = "Callable[[SSAValue], tuple[int, ...]]"
 _Rows: TypeAlias = "Mapping[tuple[int, ...], tuple[SSAValue, SSAValue | None]]"
 # Maximum multiply-adds of a contraction or window that are unrolled.
 MAX_UNROLLED_PRODUCTS = 1024
-# Maximum selects of a scatter to registers at runtime indices; more go to memory. They are as many as indices times
-# elements, and LLVM needs a time that grows at least quadratically: 0.13 s for 1,056 selects, 0.8 s for 3,363, and 51 s
-# for 9,975 (processor time of code generation on Zen 5).
+# Maximum selects of a scatter to registers at runtime indices; larger arrays are updated in memory. There is one per index
+# and element, and LLVM's time grows at least quadratically with their number: 0.13 s for 1,056 selects, 0.8 s for 3,363, and
+# 51 s for 9,975 (processor time of code generation on Zen 5).
 _MAX_SELECT_OPS = 256
 
 

@@ -246,7 +246,7 @@ def scattered(x: Any, indices: Any) -> Any:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_code_of_scatters_is_linear_in_their_indices(target: str) -> None:
-    """LLVM needs a time at least quadratic in the number of selects, which is that of the indices times that of the elements."""
+    """One select per index and element would take LLVM a time at least quadratic in their number."""
     sizes = {}
     for count in (8, 16):
         x, indices = np.linspace(0, 1, 64), np.arange(count) * 5 % 20 - 3
