@@ -74,7 +74,7 @@ def _sort_rows(x: ArrayReference, y: ArrayReference, keys: _SortKeys, local: Arr
 
 def _row_strips(n: TracedSize, capacity: TracedSize) -> Iterator[tuple[Value, Value, int]]:
     """Yield (index, index in a buffer, width) for strips of rows of n elements; the last one may reach beyond a symbolic n."""
-    width = _TRANSPOSE_TILE_ELEMENTS
+    width: int = _TRANSPOSE_TILE_ELEMENTS
     if isinstance(n, int):
         yield from ((i, i, height) for i, height in _overlapping_strips(n, width))
         return

@@ -123,3 +123,22 @@ def test_derivatives(name: str) -> None:
 def _parts_of(function: Any, x: Any) -> Any:
     result = function(x[0] + 1j * x[1])
     return dnp.stack([result.real, result.imag])
+
+
+def test_padding() -> None:
+    """Ramps and means act on both parts; end values may be real, complex or traced."""
+    x = np.array([[1 + 2j, 1 - 1j, 5j], [2, 3, 4j]], np.complex64)
+    width = ((1, 2), (2, 1))
+    options: list[dict[str, Any]] = [
+        {"mode": "linear_ramp", "end_values": -4},
+        {"mode": "linear_ramp", "end_values": ((1j, 2), (3, 4 - 1j))},
+        {"mode": "mean", "stat_length": ((1, 2), (2, 1))},
+    ]
+    for option in options:
+        result = dlc.jit(lambda x, option=option: dnp.pad(x, width, **option))(x)
+        np.testing.assert_allclose(result, np.pad(x, width, **option), rtol=1e-6)
+    ends = np.array([[1, 2], [3, 4]], np.float32)
+    traced = dlc.jit(lambda x, ends: dnp.pad(x, 1, mode="linear_ramp", end_values=ends))(x, ends)
+    np.testing.assert_allclose(traced, np.pad(x, 1, mode="linear_ramp", end_values=ends), rtol=1e-6)
+    with pytest.raises(dlc.UnsupportedError, match=r"pad: mode 'maximum' of a complex array; apply it to \.real and \.imag"):
+        dlc.jit(lambda x: dnp.pad(x, 1, mode="maximum"))(x)

@@ -12,6 +12,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from dlc.frontend.complex_numbers import is_complex
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import ArrayLike, Operand, apply, as_shape, call_numpy, convert, is_less, operand, refuse
 from dlc.numpy.componentwise import componentwise
@@ -25,15 +26,15 @@ from dlc.shapes.traced_dims import TracedDim, TracedSize, untraced
 
 __all__ = ["pad"]
 
-# Modes that repeat elements, and modes that compute one value for each side.
+# Modes that repeat elements, modes that compute one value for each side, and those of them that compare elements.
 _INDEX_MODES = "edge", "reflect", "symmetric", "wrap"
 _STATISTICS: dict[str, Any] = {
     "maximum": reductions.max, "mean": reductions.mean, "median": median, "minimum": reductions.min,
 }  # fmt: skip
+_ORDER_MODES = "maximum", "median", "minimum"
 PAD_MODES = tuple(sorted(("constant", "empty", "linear_ramp", *_INDEX_MODES, *_STATISTICS)))
 
 
-@componentwise("x", "constant_values")
 def pad(
     x: ArrayLike,
     /,
@@ -54,10 +55,20 @@ def pad(
     | maximum, mean, median, minimum | of the first or last `stat_length` elements, or of all |
 
     `end_values` and `stat_length` are `(before, after)` for each axis, or for all axes.
+
+    Raises UnsupportedError for the maximum, median and minimum of complex elements, which have no order.
     """
-    x = operand(x)
     if mode not in PAD_MODES:
         refuse(UnsupportedError(f"pad: mode {mode!r}; expected one of {', '.join(PAD_MODES)}"))
+    if mode in _ORDER_MODES and is_complex(x):
+        refuse(UnsupportedError(f"pad: mode {mode!r} of a complex array; apply it to .real and .imag"))
+    ends: Any = np.asarray(cast("ArrayLike", end_values)) if isinstance(end_values, list | tuple) else end_values
+    return _pad(x, pad_width, mode, constant_values, ends, stat_length)
+
+
+@componentwise("x", "constant_values", "end_values")
+def _pad(x: ArrayLike, pad_width: Any, mode: str, constant_values: ArrayLike, end_values: Any, stat_length: Any) -> Any:
+    x = operand(x)
     low, high = _pad_widths(pad_width, x)
     as_shape("pad", [n + before + after for n, before, after in zip(x.shape, low, high, strict=True)])
     if mode in ("constant", "empty"):
@@ -106,12 +117,13 @@ def _pad_widths(pad_width: Any, x: Operand) -> tuple[list[TracedSize], list[Trac
 
 def _each_side(x: Operand, value: Any) -> list[tuple[Any, Any]]:
     """Return `value` for both sides of each axis."""
-    if value is None or isinstance(value, Tracer) or np.ndim(value) == 0:
+    if value is None or np.ndim(value) == 0:
         return [(value, value)] * x.ndim
-    try:
-        return [(before, after) for before, after in np.broadcast_to(np.asarray(value), (x.ndim, 2))]
-    except ValueError:
-        return refuse(ShapeError(f"pad: {value!r} for shape {x.shape}; expected (before, after) for each axis"))
+    sides = value if isinstance(value, Tracer) else np.asarray(value)
+    if sides.shape not in ((1,), (2,), (1, 1), (1, 2), (x.ndim, 1), (x.ndim, 2)):
+        refuse(ShapeError(f"pad: {value!r} for shape {x.shape}; expected (before, after) for each axis"))
+    rows: Any = broadcast_to(sides, (x.ndim, 2)) if isinstance(sides, Tracer) else np.broadcast_to(sides, (x.ndim, 2))
+    return [(rows[axis, 0], rows[axis, 1]) for axis in range(x.ndim)]
 
 
 def _pad_by_values(

@@ -94,20 +94,22 @@ def sort(
     return apply(dl.SortOp, x, axis=axis, descending=descending)
 
 
-def partition(x: ArrayLike, kth: int | Sequence[int], /, axis: int | None = -1) -> Any:
+def partition(x: ArrayLike, kth: int | Sequence[int], /, axis: int | None = -1, kind: str = "introselect") -> Any:
     """Return a copy partitioned at `kth` along `axis`: the sorted elements."""
-    _require_positions("partition", operand(x), kth, axis)
+    _require_partition("partition", operand(x), kth, axis, kind)
     return sort(x, axis)
 
 
-def argpartition(x: ArrayLike, kth: int | Sequence[int], /, axis: int | None = -1) -> Any:
+def argpartition(x: ArrayLike, kth: int | Sequence[int], /, axis: int | None = -1, kind: str = "introselect") -> Any:
     """Return the indices that partition the elements at `kth` along `axis`: those that sort them."""
-    _require_positions("argpartition", operand(x), kth, axis)
+    _require_partition("argpartition", operand(x), kth, axis, kind)
     return argsort(x, axis)
 
 
-def _require_positions(name: str, x: Operand, kth: int | Sequence[int], axis: int | None) -> None:
-    """Raise OutOfBoundsError for a position that is outside of an axis of static size."""
+def _require_partition(name: str, x: Operand, kth: int | Sequence[int], axis: int | None, kind: str) -> None:
+    """Raise ArgumentError for an unknown algorithm, and OutOfBoundsError for a position outside of an axis of static size."""
+    if kind != "introselect":
+        refuse(ArgumentError(f"{name}: kind {kind!r}; expected 'introselect'"))
     size = math.prod(x.shape) if axis is None else x.shape[normalize_axis(name, x, axis)]
     for position in np.atleast_1d(np.asarray(kth)).tolist():
         if isinstance(size, int) and not -size <= position < size:
