@@ -72,9 +72,9 @@ def _sort_rows(x: ArrayReference, y: ArrayReference, keys: _SortKeys, local: Arr
         y.store(start, i, *other_indices, value=keys.to_element(block), axis=(0, 1), masked=True)
 
 
-def _row_strips(n: TracedSize, capacity: TracedSize) -> Iterator[tuple[Value, Value, int]]:
+def _row_strips(n: TracedSize, capacity: TracedSize) -> Iterator[tuple[Index, Index, int]]:
     """Yield (index, index in a buffer, width) for strips of rows of n elements; the last one may reach beyond a symbolic n."""
-    width: int = _TRANSPOSE_TILE_ELEMENTS
+    width = _TRANSPOSE_TILE_ELEMENTS
     if isinstance(n, int):
         yield from ((i, i, height) for i, height in _overlapping_strips(n, width))
         return
