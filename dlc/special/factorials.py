@@ -6,15 +6,19 @@ Values are exponentials of `gammaln` computed in float64: their relative error i
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.numpy.apply import ArrayLike, Operand, apply, convert
+from dlc.errors import ArgumentError
+from dlc.numpy.apply import ArrayLike, Operand, apply, convert, refuse
 from dlc.numpy.functions.comparison import equal, greater, isinf, less, logical_and, logical_or
 from dlc.numpy.functions.elementwise import abs, divide, exp, floor, multiply, remainder, rint, where
 from dlc.numpy.functions.floats import copysign
+from dlc.numpy.functions.reductions import sum
+from dlc.numpy.functions.shape_manipulation import expand_dims
 from dlc.special.evaluation import in_float64, promote_floats
 from dlc.special.gamma import gammaln
 
@@ -68,6 +72,8 @@ def _round(x: Any) -> Any:
 
 # Factorials below that of this number are rounded to integers.
 _MAX_EXACT_ARGUMENT = 17
+# Terms of the multivariate gamma function, which are summed along a temporary axis.
+_MAX_DIMENSIONS = 1 << 16
 # Integer quotients of factorials below this have an error below 1/2.
 _MAX_EXACT_SIZE = 2.0**40
 
@@ -148,12 +154,11 @@ def _poch(z: Any, m: Any) -> Any:
 
 
 def multigammaln(a: ArrayLike, d: int, /) -> Any:
-    """Return the logarithm of the multivariate gamma function of dimension `d`."""
-    return _multigammaln(promote_floats(a)[0], d)
+    """Return the logarithm of the multivariate gamma function of dimension `d`, from 1 to 65,536."""
+    if not 1 <= d <= _MAX_DIMENSIONS:
+        refuse(ArgumentError(f"multigammaln: d {d}; expected from 1 to {_MAX_DIMENSIONS}"))
+    return in_float64(partial(_multigammaln, d))(*promote_floats(a))
 
 
-def _multigammaln(a: Any, d: int) -> Any:
-    value: Any = d * (d - 1) / 4 * math.log(math.pi)
-    for k in range(d):
-        value = value + gammaln(a - k / 2)
-    return value
+def _multigammaln(d: int, a: Any) -> Any:
+    return d * (d - 1) / 4 * math.log(math.pi) + sum(gammaln(expand_dims(a, -1) - np.arange(d) / 2), axis=-1)

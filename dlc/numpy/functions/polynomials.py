@@ -21,6 +21,9 @@ from dlc.numpy.linalg import eigvals, lstsq
 
 __all__ = ["poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval", "roots"]
 
+# Each antiderivative is a step of straight-line code.
+_MAX_ANTIDERIVATIVES = 1000
+
 
 def _coefficients(name: str, p: ArrayLike) -> Operand:
     p = operand(p)
@@ -72,7 +75,7 @@ def polyder(p: ArrayLike, /, m: int = 1) -> Any:
         refuse(ArgumentError(f"polyder: m {m}; expected an integer ≥ 0"))
     p = _coefficients("polyder", p)
     p = convert(p, np.int64) if p.dtype.kind in "biu" else p
-    for _ in range(m):
+    for _ in range(min(m, p.shape[0])):
         powers = np.arange(p.shape[0] - 1, 0, -1, dtype=p.dtype)
         p = operand(multiply(slice_axis(p, 0, 0, max(p.shape[0] - 1, 0)), powers))
     return p
@@ -80,8 +83,8 @@ def polyder(p: ArrayLike, /, m: int = 1) -> Any:
 
 def polyint(p: ArrayLike, /, m: int = 1, k: ArrayLike = 0) -> Any:
     """Return the antiderivative of order `m`; `k` is the integration constant, or a vector of `m` of them."""
-    if m < 0:
-        refuse(ArgumentError(f"polyint: m {m}; expected an integer ≥ 0"))
+    if not 0 <= m <= _MAX_ANTIDERIVATIVES:
+        refuse(ArgumentError(f"polyint: m {m}; expected from 0 to {_MAX_ANTIDERIVATIVES}"))
     (p,) = promote_to_float(_coefficients("polyint", p))
     constants = ravel(convert(k, p.dtype))
     if constants.shape[0] not in (1, m):
