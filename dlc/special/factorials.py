@@ -73,7 +73,7 @@ def _round(x: Any) -> Any:
 # Factorials below that of this number are rounded to integers.
 _MAX_EXACT_ARGUMENT = 17
 # Terms of the multivariate gamma function, which are summed along a temporary axis.
-_MAX_DIMENSIONS = 1 << 16
+_MAX_TERMS = 1 << 16
 # Integer quotients of factorials below this have an error below 1/2.
 _MAX_EXACT_SIZE = 2.0**40
 
@@ -155,8 +155,8 @@ def _poch(z: Any, m: Any) -> Any:
 
 def multigammaln(a: ArrayLike, d: int, /) -> Any:
     """Return the logarithm of the multivariate gamma function of dimension `d`, from 1 to 65,536."""
-    if not 1 <= d <= _MAX_DIMENSIONS:
-        refuse(ArgumentError(f"multigammaln: d {d}; expected from 1 to {_MAX_DIMENSIONS}"))
+    if not 1 <= d <= _MAX_TERMS:
+        refuse(ArgumentError(f"multigammaln: d {d}; expected from 1 to {_MAX_TERMS}"))
     return in_float64(partial(_multigammaln, d))(*promote_floats(a))
 
 

@@ -22,7 +22,7 @@ from dlc.numpy.linalg import eigvals, lstsq
 __all__ = ["poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval", "roots"]
 
 # Each antiderivative is a step of straight-line code.
-_MAX_ANTIDERIVATIVES = 1000
+_MAX_ORDER_STEPS = 1000
 
 
 def _coefficients(name: str, p: ArrayLike) -> Operand:
@@ -83,8 +83,8 @@ def polyder(p: ArrayLike, /, m: int = 1) -> Any:
 
 def polyint(p: ArrayLike, /, m: int = 1, k: ArrayLike = 0) -> Any:
     """Return the antiderivative of order `m`; `k` is the integration constant, or a vector of `m` of them."""
-    if not 0 <= m <= _MAX_ANTIDERIVATIVES:
-        refuse(ArgumentError(f"polyint: m {m}; expected from 0 to {_MAX_ANTIDERIVATIVES}"))
+    if not 0 <= m <= _MAX_ORDER_STEPS:
+        refuse(ArgumentError(f"polyint: m {m}; expected from 0 to {_MAX_ORDER_STEPS}"))
     (p,) = promote_to_float(_coefficients("polyint", p))
     constants = ravel(convert(k, p.dtype))
     if constants.shape[0] not in (1, m):

@@ -144,7 +144,10 @@ class _Scheduler:
             self.block.add_op(op)
 
     def _emit(self, op: Operation) -> None:
-        """Emit an op after the definitions of its operands, and after the waits for collectives on its buffers."""
+        """Emit an op after the definitions of its operands, and after the waits for collectives on its buffers.
+
+        The terminator follows the waits for all collectives of the block.
+        """
         if op in self.emitted:
             return
         for value in op.operands:
@@ -154,7 +157,7 @@ class _Scheduler:
             self.emitted[op] = None
             return
         for collective in list(self.pending):
-            if _is_barrier(op) or self.buffers.conflict(op, collective.op):
+            if op is self.ops[-1] or _is_barrier(op) or self.buffers.conflict(op, collective.op):
                 self._wait(collective)
         self.emitted[op] = None
         if isinstance(op, _COMPUTE_OPS | _CONTROL_OPS):

@@ -126,3 +126,21 @@ def test_branches_that_exchange_data_wait() -> None:
     reduced = REDUCE.format(x="w", t=TYPE)
     module = planned(BRANCH.replace("OTHER", f"%s = {reduced}\n    dl.yield %s : {TYPE}"))
     assert order(module) == ["f", "if", "permute", "k"]
+
+
+def test_a_collective_ends_in_its_iteration() -> None:
+    """The result of a collective is the next state: no op of the body reads it."""
+    module = planned(f"""
+func.func @main(%x: {TYPE}, %xs: tensor<5x16xf32>) -> ({TYPE}, tensor<5x16xf32>) {{
+  %y, %ys = dl.scan %x, %xs {{states = 1 : i64, length = array<i64: 5>}} : ({TYPE}, tensor<5x16xf32>) -> ({TYPE}, tensor<5x16xf32>) {{
+  ^bb0(%state: {TYPE}, %e: {TYPE}):
+    %r = {REDUCE.format(x="state", t=TYPE)}
+    %g = dl.dispatch @g(%e) : ({TYPE}) -> {TYPE}
+    dl.yield %r, %g : {TYPE}, {TYPE}
+  }}
+  func.return %y, %ys : {TYPE}, tensor<5x16xf32>
+}}""")
+    loop = next(op for op in entry_of(module).body.block.ops if isinstance(op, host.LoopOp))
+    calls = [op.function.data for op in loop.walk() if isinstance(op, host.ComputeOp)]
+    requests = [op.settings.data.count('"request"') for op in loop.walk() if isinstance(op, host.ComputeOp)]
+    assert calls == ["all_reduce", "progress", "wait"] and requests == [1, 1, 1]
