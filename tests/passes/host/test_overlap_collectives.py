@@ -129,14 +129,14 @@ def test_branches_that_exchange_data_wait() -> None:
 
 
 def test_a_collective_ends_in_its_iteration() -> None:
-    """The result of a collective is the next state: no op of the body reads it."""
+    """The result of a collective is an element of the stack: no op of the body reads it."""
     module = planned(f"""
 func.func @main(%x: {TYPE}, %xs: tensor<5x16xf32>) -> ({TYPE}, tensor<5x16xf32>) {{
   %y, %ys = dl.scan %x, %xs {{states = 1 : i64, length = array<i64: 5>}} : ({TYPE}, tensor<5x16xf32>) -> ({TYPE}, tensor<5x16xf32>) {{
   ^bb0(%state: {TYPE}, %e: {TYPE}):
-    %r = {REDUCE.format(x="state", t=TYPE)}
-    %g = dl.dispatch @g(%e) : ({TYPE}) -> {TYPE}
-    dl.yield %r, %g : {TYPE}, {TYPE}
+    %r = {REDUCE.format(x="e", t=TYPE)}
+    %g = dl.dispatch @g(%state) : ({TYPE}) -> {TYPE}
+    dl.yield %g, %r : {TYPE}, {TYPE}
   }}
   func.return %y, %ys : {TYPE}, tensor<5x16xf32>
 }}""")
