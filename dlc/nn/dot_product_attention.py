@@ -10,7 +10,7 @@ import numpy as np
 
 from dlc.errors import DTypeError
 from dlc.nn.activations import softmax
-from dlc.numpy import add, divide, expand_dims, greater_equal, matmul, maximum, multiply, sqrt, swapaxes, where
+from dlc.numpy import add, expand_dims, greater_equal, matmul, maximum, multiply, reciprocal, sqrt, swapaxes, where
 from dlc.numpy.apply import ArrayLike, convert, iota, operand, promote_to_float, refuse
 from dlc.shapes.traced_dims import TracedSize
 
@@ -63,8 +63,8 @@ def attention_scores(query: Any, key: Any, scale: float | None) -> Any:
     q, k = (convert(x, np.promote_types(x.dtype, np.float32)) for x in (query, key))
     features = q.shape[-1]
     if scale is None:
-        root = math.sqrt(max(features, 1)) if isinstance(features, int) else sqrt(convert(maximum(features, 1), q.dtype))
-        scale = divide(1, root)
+        is_static = isinstance(features, int)
+        scale = 1 / math.sqrt(max(features, 1)) if is_static else reciprocal(sqrt(convert(maximum(features, 1), q.dtype)))
     return multiply(matmul(q, swapaxes(k, -1, -2)), scale)
 
 

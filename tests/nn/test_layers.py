@@ -12,6 +12,7 @@ import pytest
 import dlc
 from dlc import nn
 from dlc.errors import DTypeError, ShapeError
+from dlc.nn.dot_product_attention import attention_scores
 from tests.nn import image_layers, vector_layers
 
 CASES = image_layers.CASES | vector_layers.CASES
@@ -45,6 +46,13 @@ def test_scores_of_half_precision_are_not_rounded(target: str) -> None:
     got = dlc.jit(nn.attention, target=target, num_threads=1)(*half)
     assert got.dtype == ml_dtypes.bfloat16
     np.testing.assert_allclose(np.asarray(got, np.float64), expected, atol=0.03)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_scores_keep_the_dtype(dtype: Any) -> None:
+    """A scale of float64 would widen the scores of float32."""
+    query, key = (x.astype(dtype) for x in (vector_layers.QUERY, vector_layers.KEYS))
+    assert attention_scores(query, key, None).dtype == dtype
 
 
 def test_dropout_keeps_the_mean() -> None:
