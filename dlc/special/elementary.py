@@ -7,7 +7,7 @@ from typing import Any
 
 from dlc.dialects import dl
 from dlc.numpy.apply import ArrayLike, Axes, apply, in_float32_or_wider
-from dlc.numpy.functions.comparison import equal, greater, greater_equal, less, logical_and
+from dlc.numpy.functions.comparison import equal, greater, greater_equal, less, logical_and, logical_or
 from dlc.numpy.functions.elementwise import abs, divide, exp, expm1, log, log1p, multiply, power, sin, sqrt, square, where
 from dlc.special.evaluation import promote_floats
 from dlc.special.probabilities import logsumexp, xlogy
@@ -43,9 +43,12 @@ def exprel(x: ArrayLike, /) -> Any:
 
 
 def _exprel(x: Any) -> Any:
-    is_small = less(abs(x), 1e-5)
-    safe = where(is_small, 1, x)
-    return where(is_small, 1 + x / 2, where(equal(x, math.inf), math.inf, divide(expm1(safe), safe)))
+    # Near 0 a series, whose derivative does not cancel. The square root of a large e^x does not overflow.
+    is_small, is_large = less(abs(x), 1e-5), logical_and(greater(x, 50), less(x, math.inf))
+    moderate, root = where(logical_or(is_small, is_large), 1, x), exp(where(is_large, x, 0) / 2)
+    large = multiply(divide(root, where(is_large, x, 1)), root)
+    beyond_series = where(is_large, large, where(equal(x, math.inf), math.inf, divide(expm1(moderate), moderate)))
+    return where(is_small, 1 + x * (0.5 + x / 6), beyond_series)
 
 
 def softplus(x: ArrayLike, /) -> Any:

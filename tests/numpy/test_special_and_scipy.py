@@ -34,7 +34,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "poch": [(np.array([1.0, 2.5, 3, -1.5]), np.array([2.0, 3, 0, 1]))],
     "multigammaln": [(np.array([3.0, 10.0]), 3)],
     "exp10": [(POWERS,)],
-    "exprel": [(np.array([-3, -1e-6, 0, 1e-9, 2, 50.0, np.inf]),)],
+    "exprel": [(np.array([-3, -1e-6, 0, 1e-9, 5e-6, 2, 50.0, 700.0, np.inf]),)],
     "cosm1": [(np.array([1e-8, 0.5, 3.0]),)],
     "softplus": [(X,)],
     **{name: [(P, POWERS)] for name in ("boxcox", "boxcox1p", "inv_boxcox")},
