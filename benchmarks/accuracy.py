@@ -33,7 +33,7 @@ from dlc.nn import activations
 
 with optional_imports(__doc__):
     import flint
-    from flint import arb
+    from flint import acb, arb
 
 PAGE = Path(__file__).parents[1] / "docs" / "numerics.accuracy.md"
 PAGE_HEADER = """# Errors of elementwise functions
@@ -47,16 +47,23 @@ CHUNK = 1 << 18
 Exact = Callable[..., Any]
 Chunks = Iterator[tuple[np.ndarray, ...]]
 
-# Functions that are exact or rounded once, functions composed of measured ones, and functions that are too slow in Arb.
+# Functions that are exact or rounded once, functions composed of measured ones, and functions that are too slow in Arb, or
+# composed of these.
 ROUNDED_ONCE = {
-    "abs", "add", "astype", "ceil", "clip", "conj", "copysign", "divmod", "fix", "floor", "floor_divide", "heaviside",
-    "hard_sigmoid", "hard_swish", "imag", "leaky_relu", "modf", "multiply", "nan_to_num", "negative", "nextafter", "positive",
-    "real", "relu", "rint", "sign", "softsign", "subtract", "trunc", "where",
+    "abs", "add", "astype", "ceil", "clip", "conj", "copysign", "divmod", "fabs", "fix", "floor", "floor_divide", "frexp",
+    "gammasgn", "hard_sigmoid", "hard_swish", "hard_tanh", "heaviside", "imag", "leaky_relu", "modf", "multiply", "nan_to_num",
+    "negative", "nextafter", "one_hot", "positive", "real", "relu", "relu6", "rint", "sign", "softsign", "spacing", "subtract",
+    "trunc", "where",
 }  # fmt: skip
 COMPOSED = {
-    "angle", "deg2rad", "elu", "expit", "float_power", "log_softmax", "logsumexp", "rad2deg", "round", "selu", "softmax",
+    "angle", "beta", "binom", "boxcox", "boxcox1p", "celu", "comb", "deg2rad", "elu", "expit", "factorial", "float_power",
+    "glu", "huber", "inv_boxcox", "inv_boxcox1p", "kl_div", "ldexp", "log_sigmoid", "log_softmax", "logsumexp",
+    "multigammaln", "perm", "poch", "pseudo_huber", "psi", "rad2deg", "rel_entr", "round", "selu", "softmax", "squareplus",
 }  # fmt: skip
-NOT_MEASURED = {"betainc", "betaln", "gammainc", "gammaincc", "polygamma", "zeta"}
+NOT_MEASURED = {
+    "bdtr", "bdtrc", "betainc", "betaincc", "betaln", "chdtr", "chdtrc", "fdtr", "fdtrc", "gammainc", "gammaincc", "gdtr",
+    "gdtrc", "pdtr", "pdtrc", "polygamma", "stdtr", "zeta",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,11 @@ def _ln_gamma(x: Any) -> Any:
     return x.lgamma() if x > 0 else (arb.pi() / abs(x.sin_pi())).log() - (1 - x).lgamma()
 
 
+def _real(z: Any) -> Any:
+    """Return a complex number that is real; NaN if it is not."""
+    return z.real if z.imag.is_zero() else arb("nan")
+
+
 def _log_add(x: Any, y: Any, base: Any) -> Any:
     return x.max(y) + ((-abs(x - y) * base).exp()).log1p() / base
 
@@ -125,13 +137,16 @@ FUNCTIONS = [
     _unary("square", lambda x: x * x),
     _unary("exp"),
     _unary("exp2", lambda x: arb(2) ** x),
+    _unary("exp10", lambda x: arb(10) ** x),
     _unary("expm1"),
+    _unary("exprel", lambda x: x.expm1() / x),
     _unary("log"),
     _unary("log2", lambda x: x.log() / arb.const_log2()),
     _unary("log10", lambda x: x.log() / arb.const_log10()),
     _unary("log1p"),
     _unary("sin"),
     _unary("cos"),
+    _unary("cosm1", lambda x: -2 * (x / 2).sin() ** 2),
     _unary("tan"),
     _unary("asin"),
     _unary("acos"),
@@ -155,11 +170,17 @@ FUNCTIONS = [
     _unary("erfc"),
     _unary("erfcx", lambda x: (x * x).exp() * x.erfc(), max_exponent=6),
     _unary("erfinv"),
+    _unary("erfcinv"),
     _unary("ndtr", _normal),
     _unary("ndtri", lambda p: -(2 * p).erfcinv() * arb(2).sqrt()),
     _unary("log_ndtr", lambda x: (-_normal(-x)).log1p() if x > 0 else _normal(x).log(), max_exponent=4),
     _unary("gammaln", _ln_gamma, max_exponent=15),
+    _unary("gamma", max_exponent=2.3),
+    _unary("rgamma", max_exponent=2.3),
     _unary("digamma", max_exponent=15),
+    _unary("ellipk", lambda m: _real(acb(m).elliptic_k())),
+    _unary("ellipkm1", lambda p: _real(acb(1 - p).elliptic_k())),
+    _unary("ellipe", lambda m: _real(acb(m).elliptic_e())),
     _unary("i0", lambda x: x.bessel_i(0), max_exponent=2.84),
     _unary("i0e", lambda x: x.bessel_i(0) * (-abs(x)).exp(), max_exponent=3),
     _unary("i1", lambda x: x.bessel_i(1), max_exponent=2.84),
@@ -172,6 +193,10 @@ FUNCTIONS = [
     _unary("k0e", lambda x: x.bessel_k(0) * x.exp(), max_exponent=3),
     _unary("k1", lambda x: x.bessel_k(1), max_exponent=2.84),
     _unary("k1e", lambda x: x.bessel_k(1) * x.exp(), max_exponent=3),
+    # Bessel functions of one order above those with a function of their own.
+    Function("jn", lambda x: special.jn(3, x), lambda x: x.bessel_j(3), max_exponent=8),
+    Function("yn", lambda x: special.yn(3, x), lambda x: x.bessel_y(3), max_exponent=8),
+    Function("kn", lambda x: special.kn(3, x), lambda x: x.bessel_k(3), max_exponent=2.84),
     _binary("divide", lambda x, y: x / y),
     _binary("power", lambda x, y: x**y),
     _binary("atan2", arb.atan2),
