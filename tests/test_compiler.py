@@ -142,9 +142,11 @@ def test_every_form_is_text(form: str, text: str) -> None:
     assert text in emit(program(STATIC), form, "cpu:avx2")
 
 
-def test_emitting_text_needs_static_shapes() -> None:
-    with pytest.raises(ShapeError, match="symbolic dimensions"):
-        emit(program(OPEN), "dl")
+def test_text_of_a_dynamic_shape_program() -> None:
+    for form, text in (("dl", "#dl.dims<"), ("loops", "sizes <"), ("llvm", "define void @"), ("asm", "vmov")):
+        assert text in emit(program(OPEN), form, "cpu:avx2"), form
+    with pytest.raises(ShapeError, match="check_each_pass needs static sizes: set the shapes of the inputs"):
+        emit(program(OPEN), "dl", options=Options(check_each_pass=True))
 
 
 def test_a_past_stage_is_an_error() -> None:

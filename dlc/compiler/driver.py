@@ -46,7 +46,7 @@ from dlc.runtime.models.model import Model, Run
 from dlc.runtime.models.specializations import Specialization
 from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
 from dlc.runtime.program.size_binding import OutOfDomainError
-from dlc.shapes.dims import UndecidableError, is_static
+from dlc.shapes.dims import UndecidableError
 from dlc.shapes.domain import SizeDomain
 from dlc.weights import WeightStore
 
@@ -293,23 +293,24 @@ def reason_to_specialize(compilation: Compilation) -> str | None:
 def emit(program: Program, format: str, target: str | Backend = "cpu", options: Options | None = None) -> str:
     """Return the IR at the end of a stage, or the kernels in a listing format of the target (`llvm`, `asm`, `opencl`).
 
-    Raises ShapeError for symbolic input dimensions and UnsupportedError for data-dependent sizes.
+    Raises ShapeError for symbolic dimensions that the target does not support, and UnsupportedError for data-dependent sizes.
     """
-    if not program.is_static:
-        infos = ", ".join(map(str, (*program.inputs, *program.outputs)))
-        if all(is_static(info.shape) for info in program.inputs):
-            raise UnsupportedError(
-                f"{program.name}: data-dependent sizes: {infos}; use `dlc run --dump-ir` to see the IR of its segments"
-            )
-        raise ShapeError(f"{program.name}: symbolic dimensions: {infos}; set the shapes of its inputs")
+    infos = ", ".join(map(str, (*program.inputs, *program.outputs)))
+    if data_dependent_sizes(program):
+        raise UnsupportedError(
+            f"{program.name}: data-dependent sizes: {infos}; use `dlc run --dump-ir` to see the IR of its segments"
+        )
     options = options or Options()
     backend = backend_of(target, options.device)
+    compilation = Compilation(program, backend, options)
+    if reason := reason_to_specialize(compilation):
+        raise ShapeError(f"{program.name}: symbolic dimensions: {infos}; {reason}: set the shapes of the inputs")
     kernel_backend = None if isinstance(backend, ModuleBackend) else cast("KernelBackend[Any, Any]", backend)
     formats = kernel_backend.listing_formats if kernel_backend is not None else ()
     if format in CODE_FORMATS and format not in formats:
         available = f"available: {', '.join(formats)}" if formats else "it interprets the IR and emits no code"
         raise UnsupportedError(f"the target {backend.target.name} has no listing format {format!r}; {available}")
-    lowering = Lowering(Compilation(program, backend, options))
+    lowering = Lowering(compilation)
     if kernel_backend is None or format not in formats:
         lowering.until(format)
         return print_module(lowering.module)

@@ -79,8 +79,7 @@ def test_functions_with_symbolic_sizes(tmp_path: Path) -> None:
             np.testing.assert_allclose(sums, (x + x).sum(axis=1), rtol=1e-5, atol=1e-5)
             np.testing.assert_array_equal(turned, x.T * np.float32(shape[0]))
     program = load_program(path_of("gpt2_tiny_decode_kv_dyn"))
-    with pytest.raises(dlc.ShapeError, match="symbolic dimensions"):
-        emit_program(program, "c", C)
+    assert "restrict" in emit_program(program, "c", C)
 
 
 @compiles
