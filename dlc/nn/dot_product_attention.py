@@ -8,7 +8,7 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 
-from dlc.errors import DTypeError
+from dlc.errors import DTypeError, ShapeError
 from dlc.nn.activations import softmax
 from dlc.numpy import add, expand_dims, greater_equal, matmul, maximum, multiply, reciprocal, sqrt, swapaxes, where
 from dlc.numpy.apply import ArrayLike, convert, iota, operand, promote_to_float, refuse
@@ -43,6 +43,8 @@ def attention(
             )
         )
     q, k, v = promote_to_float(query, key, value)
+    if min(q.ndim, k.ndim, v.ndim) < 2:
+        refuse(ShapeError(f"query, key and value of shapes {q.shape}, {k.shape} and {v.shape}; expected rank 2 or more"))
     # Without features all scores are 0, and no scale is needed.
     scores = attention_scores(q, k, scale)
     masks: list[Any] = [] if mask is None else [convert(mask, np.bool_)]

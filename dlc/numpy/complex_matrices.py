@@ -10,8 +10,11 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+import numpy as np
+
+from dlc.errors import ShapeError
 from dlc.frontend.complex_numbers import from_parts, is_complex, real_and_imaginary
-from dlc.numpy.apply import operand
+from dlc.numpy.apply import operand, refuse
 from dlc.numpy.functions.complex_numbers import abs
 from dlc.numpy.functions.creation import eye, zeros_like
 from dlc.numpy.functions.elementwise import floor_divide, multiply, negative, subtract
@@ -31,7 +34,8 @@ def for_complex_matrices(rule: Callable[..., Any]) -> Callable[[Function], Funct
         @functools.wraps(function)
         def of_matrices(*arguments: Any, **settings: Any) -> Any:
             if any(map(is_complex, arguments)):
-                return rule(function, *arguments, **settings)
+                arrays = (np.asarray(x) if isinstance(x, complex) else x for x in arguments)
+                return rule(function, *arrays, **settings)
             return function(*arguments, **settings)
 
         return cast(Function, of_matrices)
@@ -49,6 +53,8 @@ def _parts(x: Any) -> tuple[Any, Any]:
 def _real_matrix(x: Any) -> Any:
     """Return complex matrices [m, n] as real ones [2m, 2n]."""
     a, b = _parts(x)
+    if a.ndim < 2:
+        refuse(ShapeError(f"array of shape {a.shape}; expected a matrix, or a stack of them"))
     *batch, rows, columns = a.shape
     elements = stack([stack([a, negative(b)], -1), stack([b, a], -1)], -3)
     return reshape(elements, (*batch, 2 * rows, 2 * columns))
@@ -99,17 +105,25 @@ def rank(function: Any, x: Any, *arguments: Any, **settings: Any) -> Any:
     return floor_divide(function(_real_matrix(x), *arguments, **settings), 2)
 
 
+def _as_columns(b: Any) -> tuple[Any, bool]:
+    """Return right-hand sides as columns, and whether they are one vector."""
+    b = b if is_complex(b) else operand(b)
+    if b.ndim == 0:
+        refuse(ShapeError("b of shape (); expected a vector, or columns"))
+    return (b[:, None], True) if b.ndim == 1 else (b, False)
+
+
 def solution(function: Any, a: Any, b: Any) -> Any:
-    if b.ndim > 1:
-        return _complex_columns(function(_real_matrix(a), _real_columns(b)))
-    return _complex_columns(function(_real_matrix(a), _real_columns(b[:, None])))[..., 0]
+    columns, is_vector = _as_columns(b)
+    x = _complex_columns(function(_real_matrix(a), _real_columns(columns)))
+    return x[..., 0] if is_vector else x
 
 
 def least_squares(function: Any, a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
-    columns = b if b.ndim > 1 else b[:, None]
+    columns, is_vector = _as_columns(b)
     x, residuals, number, values = function(_real_matrix(a), _real_columns(columns), rcond)
     x = _complex_columns(x)
-    return x if b.ndim > 1 else x[..., 0], residuals, floor_divide(number, 2), getitem(values, (..., slice(None, None, 2)))
+    return x[..., 0] if is_vector else x, residuals, floor_divide(number, 2), getitem(values, (..., slice(None, None, 2)))
 
 
 def norm_of_magnitudes(function: Any, x: Any, *arguments: Any, **settings: Any) -> Any:

@@ -139,8 +139,8 @@ def fftfreq(n: int, /, d: float = 1.0, dtype: AnyDType = np.float32, *, device: 
     """Return the frequencies of the bins of `fft` for a sample spacing of d; float32 by default."""
     check_device(device)
     if isinstance(n, TracedDim):
-        _require_samples("fftfreq", n)
         bins = iota(n)
+        _require_samples("fftfreq", n)
         return convert(divide(where(less(bins, (n + 1) // 2), bins, subtract(bins, n)), n * d), dtype)
     return call_numpy("fftfreq", np.fft.fftfreq, n, d).astype(dtype)
 
@@ -149,8 +149,9 @@ def rfftfreq(n: int, /, d: float = 1.0, dtype: AnyDType = np.float32, *, device:
     """Return the frequencies of the bins of `rfft` for a sample spacing of d; float32 by default."""
     check_device(device)
     if isinstance(n, TracedDim):
+        bins = iota(n // 2 + 1)
         _require_samples("rfftfreq", n)
-        return convert(divide(iota(n // 2 + 1), n * d), dtype)
+        return convert(divide(bins, n * d), dtype)
     return call_numpy("rfftfreq", np.fft.rfftfreq, n, d).astype(dtype)
 
 

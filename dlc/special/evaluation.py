@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dlc.numpy.apply import ArrayLike, Operand, convert, promote_to_float
+from dlc.numpy.functions.shape_manipulation import broadcast_shapes
 
 
 def in_float64(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -22,7 +23,10 @@ def in_float64(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def promote_floats(*xs: ArrayLike) -> list[Operand]:
-    return promote_to_float(*xs, min_dtype=np.float16)
+    """Return the operands with a common float dtype; their shapes must broadcast."""
+    operands = promote_to_float(*xs, min_dtype=np.float16)
+    broadcast_shapes(*(x.shape for x in operands))
+    return operands
 
 
 def polynomial(x: Any, coefficients: Sequence[float]) -> Any:

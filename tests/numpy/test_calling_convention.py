@@ -44,6 +44,9 @@ ONLY_DEFAULT = {
     "optimize": "the compiler chooses the order of products",
     "assume_unique": "unique values give the same result",
     "sorted": "unique values are always sorted",
+    "mode": "of ravel_multi_index: coordinates are not checked",
+    "full": "of polyfit: use linalg.lstsq",
+    "cov": "of polyfit: use linalg.lstsq",
     "ndmax": "lists of objects are not supported",
 }
 # Defaults that differ in value: a missing dtype means float32 in dlc.numpy, and that of a ufunc has no value.

@@ -19,6 +19,8 @@ from tests.numpy.test_functions import call
 # Intervals in which a function is defined and smooth; the default is (0.2, 0.8).
 DOMAINS = {"acosh": (1.2, 1.8)}
 NOT_SMOOTH = {"nextafter": "the next number is a step away", "floor_divide": "0 but for steps"}
+# The derivative of the mantissa of a subnormal number exceeds the range of float64.
+OUT_OF_RANGE = {("frexp", "x_f8 * 1e-310")}
 # Number of calls of each function that differ in more than dtypes.
 CALLS = 2
 
@@ -51,6 +53,8 @@ def calls(family: str) -> Iterator[tuple[str, Callable[..., list[Any]], list[np.
     for name, texts in CASES[family].items():
         distinct = {re.sub(r"_(f2|f4|f8)\b", "", text): text for text in texts if moving(text)}
         for text in [] if name in NOT_SMOOTH else list(distinct.values())[:CALLS]:
+            if (name, text) in OUT_OF_RANGE:
+                continue
             run, point = function(family, name, text)
             try:
                 value = run(*point)

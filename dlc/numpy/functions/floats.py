@@ -166,7 +166,11 @@ def nextafter(x1: ArrayLike, x2: ArrayLike, /) -> Any:
 
 def spacing(x: ArrayLike, /) -> Any:
     """Return the distance from x to the next float away from zero, with the sign of x."""
-    (x,) = promote_to_float(x, min_dtype=np.float16)
+    return _spacing(*promote_to_float(x, min_dtype=np.float16))
+
+
+@with_jvp_rule(lambda y, _, __: np.zeros(y.shape, y.dtype))
+def _spacing(x: Operand) -> Any:
     return subtract(nextafter(x, copysign(np.asarray(np.inf, x.dtype), x)), x)
 
 

@@ -164,20 +164,31 @@ def _static_positions(name: str, obj: Any, size: int) -> np.ndarray:
         refuse(
             UnsupportedError(f"{name}: obj is a traced array, so that the result's shape is unknown; use compress, or where")
         )
-    chosen = np.asarray(range(*obj.indices(size)) if isinstance(obj, slice) else obj)
+    chosen = np.arange(*obj.indices(size)) if isinstance(obj, slice) else _as_positions(name, obj)
     if chosen.dtype.kind == "b":
         chosen = np.flatnonzero(chosen)
     chosen = chosen.astype(np.int64) if chosen.size == 0 else chosen
     if chosen.dtype.kind not in "iu" or chosen.ndim > 1:
-        refuse(DTypeError(f"{name}: obj {obj!r}; expected an integer, a slice, a vector of integers or a mask"))
+        return refuse(_wrong_positions(name, obj))
     return np.where(chosen < 0, chosen + size, chosen)
+
+
+def _as_positions(name: str, obj: Any) -> np.ndarray:
+    try:
+        return np.asarray(obj)
+    except ValueError:  # lists of different lengths
+        return refuse(_wrong_positions(name, obj))
+
+
+def _wrong_positions(name: str, obj: Any) -> DTypeError:
+    return DTypeError(f"{name}: obj {obj!r}; expected an integer, a slice, a vector of integers or a mask")
 
 
 def delete(x: ArrayLike, obj: Any, /, axis: int | None = None) -> Any:
     """Remove the slices at these positions along `axis`; axis None: of the flattened array."""
     x, axis = with_axis_or_flattened("delete", x, axis)
     size = x.shape[axis]
-    mask = np.asarray(cast(Any, obj)) if isinstance(obj, np.ndarray | list) else None
+    mask = _as_positions("delete", obj) if isinstance(obj, np.ndarray | list) else None
     if mask is not None and mask.dtype.kind == "b" and mask.shape != (size,):
         refuse(ShapeError(f"delete: obj is a mask of shape {mask.shape}; expected ({size},) for axis {axis}"))
     positions = np.unique(_static_positions("delete", obj, size))
@@ -190,8 +201,9 @@ def delete(x: ArrayLike, obj: Any, /, axis: int | None = None) -> Any:
 def insert(x: ArrayLike, obj: Any, values: ArrayLike, /, axis: int | None = None) -> Any:
     """Insert `values` before these positions along `axis`; axis None: into the flattened array."""
     x, axis = with_axis_or_flattened("insert", x, axis)
-    size, is_single = x.shape[axis], np.ndim(obj) == 0 and not isinstance(obj, slice)
-    positions = np.atleast_1d(_static_positions("insert", obj, size))
+    size = x.shape[axis]
+    positions = _static_positions("insert", obj, size)
+    is_single, positions = positions.ndim == 0, np.atleast_1d(positions)
     if positions.size and (positions.min() < 0 or positions.max() > size):
         refuse(OutOfBoundsError(f"insert: position {obj!r} is out of bounds for size {size} of axis {axis}"))
     values = convert(values, x.dtype)

@@ -81,12 +81,12 @@ def polyder(p: ArrayLike, /, m: int = 1) -> Any:
     return p
 
 
-def polyint(p: ArrayLike, /, m: int = 1, k: ArrayLike = 0) -> Any:
-    """Return the antiderivative of order `m`; `k` is the integration constant, or a vector of `m` of them."""
+def polyint(p: ArrayLike, /, m: int = 1, k: ArrayLike | None = None) -> Any:
+    """Return the antiderivative of order `m`; `k` is the integration constant, 0 by default, or `m` of them."""
     if not 0 <= m <= _MAX_ORDER_STEPS:
         refuse(ArgumentError(f"polyint: m {m}; expected from 0 to {_MAX_ORDER_STEPS}"))
     (p,) = promote_to_float(_coefficients("polyint", p))
-    constants = ravel(convert(k, p.dtype))
+    constants = ravel(convert(0 if k is None else k, p.dtype))
     if constants.shape[0] not in (1, m):
         refuse(ShapeError(f"polyint: k of shape {constants.shape}; expected a number, or {m} of them"))
     for order in range(m):
@@ -118,7 +118,7 @@ def roots(p: ArrayLike, /) -> Any:
     return eigvals(concat([first_row, eye(order - 1, order, dtype=p.dtype)]))
 
 
-def polyfit(x: ArrayLike, y: ArrayLike, deg: int, /, rcond: float | None = None, w: ArrayLike | None = None) -> Any:
+def polyfit(x: ArrayLike, y: ArrayLike, deg: int, /, rcond: float | None = None, *, w: ArrayLike | None = None) -> Any:
     """Return the least-squares polynomial of degree `deg` for y at x; `w` are weights of the residuals."""
     x, y = promote_to_float(x, y)
     if x.ndim != 1 or y.ndim not in (1, 2) or x.shape[0] != y.shape[0] or deg < 0:
