@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from dlc.argument_validation.validate import require_call_signature
-from dlc.arrays import ShapeDtype, require_unmasked, supports_only_dlpack, to_numpy
+from dlc.arrays import require_unmasked, supports_only_dlpack, to_numpy
 from dlc.errors import DTypeError, OutOfRangeError, ShapeError
 from dlc.frontend.function_tracing import SymbolicSize
 from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, require_array_like
@@ -20,7 +20,6 @@ from dlc.frontend.trace import is_python_scalar
 from dlc.runtime.models.model import require_on_cpu
 from dlc.runtime.opencl.array import DeviceArray
 from dlc.shapes.dims import Size
-from dlc.shapes.input_sizes import bind_sizes
 from dlc.shapes.parsing import parse_size, parse_size_and_range
 
 # For each leaf, its symbolic dimensions by axis.
@@ -151,15 +150,6 @@ class ParameterKinds:
                 raise ShapeError(f"jit: dynamic names {missing[0]!r}; the arguments of {self.name} are {', '.join(names)}")
             self._symbolic_sizes_by_tree[tree] = tuple(self._dynamic.get(name, {}) for name in names)
         return self._symbolic_sizes_by_tree[tree]
-
-    def symbol_values(self, arguments: CallArguments) -> dict[str, int]:
-        """Return the values of the symbols for arguments or placeholders. Raises ShapeError for axes that they do not have."""
-        values: dict[str, int] = {}
-        shapes = [leaf.shape if isinstance(leaf, ShapeDtype) else np.shape(leaf) for leaf in arguments.leaves]
-        self.require_axes(arguments.tree, shapes)
-        for shape, axes in zip(shapes, self.symbolic_sizes(arguments.tree), strict=True):
-            bind_sizes([size for size, _ in axes.values()], [shape[axis] for axis in axes], values)
-        return values
 
     def require_axes(self, tree: Tree, shapes: Sequence[tuple[int, ...]]) -> None:
         """Raise ShapeError if `dynamic` names an axis that an argument does not have."""

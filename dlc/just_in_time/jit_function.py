@@ -199,11 +199,10 @@ class JitFunction(Submittable):
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace the function for arguments like these; only shapes, dtypes and static values matter.
 
-        A `dlc.ShapeDtype` may be passed in place of an array. The sizes of symbolic dimensions decide comparisons, as guards.
+        A `dlc.ShapeDtype` may be passed in place of an array.
         """
         arguments = self._parameters.arguments(args, kwargs)
-        symbolic = self._parameters.symbolic_sizes(arguments.tree)
-        return self._lower(arguments, symbolic, self._parameters.symbol_values(arguments))
+        return self._lower(arguments, self._parameters.symbolic_sizes(arguments.tree))
 
     def save(self, path: str | PathLike[str], /, *args: Any, **kwargs: Any) -> None:
         """Compile the function for the shapes and dtypes of these arguments, and write it to a file that runs without Python.

@@ -243,19 +243,3 @@ def test_lowering_for_a_shape_and_dtype() -> None:
 def test_invalid_shape_and_dtype(shape: Any, dtype: Any) -> None:
     with pytest.raises((DTypeError, ShapeError), match="ShapeDtype"):
         dlc.ShapeDtype(shape, dtype)
-
-
-def test_sizes_of_examples_decide_comparisons_of_saved_functions(tmp_path: Path) -> None:
-    """The decision is a guard of the file."""
-
-    @dlc.jit(dynamic={"x": {0: "N"}, "y": {0: "M"}})
-    def f(x: Any, y: Any) -> Any:
-        return x[:3].sum() if x.shape[0] >= y.shape[0] else y.sum()
-
-    f.save(tmp_path / "f.dlc", np.ones(5, np.float32), dlc.ShapeDtype((4,), np.float32))
-    saved = dlc.load(tmp_path / "f.dlc")
-    assert saved(x=np.ones(9, np.float32), y=np.ones(9, np.float32))["result"] == 3
-    with pytest.raises(ShapeError, match="N >= M"):
-        saved(x=np.ones(5, np.float32), y=np.ones(6, np.float32))
-    with pytest.raises(ShapeError, match="jit: dynamic has axis 0 of 'x', which has the shape"):
-        f.lower(1.0, np.ones(3, np.float32))
