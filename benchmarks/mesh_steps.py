@@ -97,6 +97,8 @@ def simulated_seconds(sharded: ShardedProgram, rates: NetworkRates, one_rank_sec
 def main() -> None:
     """Print milliseconds per step."""
     world = MPI.COMM_WORLD
+    if world.size == 1:
+        raise SystemExit("expected at least two ranks: mpiexec -n 2 python -m mpi4py benchmarks/mesh_steps.py")
     mesh = dlc.make_mesh({"x": world.size})
     rates = measure_network(start(mesh))
     for name, case in (("GPT, data parallel", gpt()), ("wide MLP, tensor parallel", wide_mlp())):

@@ -9,7 +9,7 @@ from dlc.dialects import dl
 from dlc.numpy.apply import ArrayLike, Axes, apply, in_float32_or_wider
 from dlc.numpy.functions.comparison import equal, greater, greater_equal, less, logical_and, logical_or
 from dlc.numpy.functions.elementwise import abs, divide, exp, expm1, log, log1p, multiply, power, sin, sqrt, square, where
-from dlc.special.evaluation import promote_floats
+from dlc.special.evaluation import polynomial, promote_floats
 from dlc.special.probabilities import logsumexp, xlogy
 
 __all__ = [
@@ -42,13 +42,18 @@ def exprel(x: ArrayLike, /) -> Any:
     return _exprel(*promote_floats(x))
 
 
+# The terms x^k / (k + 1)! that count in float64 up to this argument, from the highest power.
+_MAX_SERIES_ARGUMENT = 0.1
+_EXPREL_SERIES = [1 / math.factorial(k + 1) for k in range(10, -1, -1)]
+
+
 def _exprel(x: Any) -> Any:
     # Near 0 a series, whose derivative does not cancel. The square root of a large e^x does not overflow.
-    is_small, is_large = less(abs(x), 1e-5), logical_and(greater(x, 50), less(x, math.inf))
+    is_small, is_large = less(abs(x), _MAX_SERIES_ARGUMENT), logical_and(greater(x, 50), less(x, math.inf))
     moderate, root = where(logical_or(is_small, is_large), 1, x), exp(where(is_large, x, 0) / 2)
     large = multiply(divide(root, where(is_large, x, 1)), root)
     beyond_series = where(is_large, large, where(equal(x, math.inf), math.inf, divide(expm1(moderate), moderate)))
-    return where(is_small, 1 + x * (0.5 + x / 6), beyond_series)
+    return where(is_small, polynomial(where(is_small, x, 0), _EXPREL_SERIES), beyond_series)
 
 
 def softplus(x: ArrayLike, /) -> Any:

@@ -89,3 +89,10 @@ def test_derivatives() -> None:
 def test_orders_are_bounded() -> None:
     with pytest.raises(dlc.DlcError, match="order 500; expected from -200 to 200"):
         special.jn(500, X)
+
+
+def test_the_derivative_of_exprel_next_to_zero() -> None:
+    """It is 1/2 + x/3 + x²/8 + …, without cancellation in float32."""
+    x = np.array([0, 1.1e-5, -2e-5, 1e-3, -0.01], np.float32)
+    gradient = dlc.jit(dlc.grad(lambda x: special.exprel(x).sum()))(x)
+    np.testing.assert_allclose(gradient, 0.5 + x / 3 + x**2 / 8 + x**3 / 30, rtol=1e-6)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, InvalidStateError, ThreadPoolExecutor, as_completed, wait
 from concurrent.futures import Future as BaseFuture
 from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -139,12 +140,13 @@ def test_waits_end_with_the_request(one: Executor) -> None:
 def test_callbacks_may_wait_and_fail(one: Executor) -> None:
     """A callback runs on the thread of its request, whose processor it releases while it waits for another request."""
     queue = RequestQueue(lambda x: x, executor=one)
-    results = list[Any]()
+    results = SimpleQueue[Any]()
 
     def wait_for_another(future: BaseFuture[Any]) -> None:
         first, second = (queue.submit(future.result() + k) for k in (1, 2))
         wait([first], 60)
-        results.extend(done.result() for done in as_completed([first, second], 60))
+        for done in as_completed([first, second], 60):
+            results.put(done.result())
 
     def fail(future: BaseFuture[Any]) -> None:
         raise SystemExit
@@ -155,10 +157,8 @@ def test_callbacks_may_wait_and_fail(one: Executor) -> None:
         queue.submit(1).add_done_callback(callback)
     function.gate.set()
     assert queue.submit(5).result(60) == 5
-    while len(results) < 2:
-        time.sleep(0.001)
     # `as_completed` yields futures that have ended in no defined order.
-    assert sorted(results) == [2, 3]
+    assert sorted(results.get(timeout=60) for _ in range(2)) == [2, 3]
     nested = RequestQueue(lambda x: x if x == 0 else nested.submit(x - 1).result(60) + 1, executor=one)
     assert nested.submit(3).result(60) == 3
 
