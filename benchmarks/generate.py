@@ -4,7 +4,8 @@
 
 llama.cpp is measured if the package xllamacpp is installed. Rounds of both are interleaved, and the fastest counts: on a shared
 machine it is the least disturbed. Times of one thread are processor time, others wall time. Both read the same prompt of random
-tokens without their caches of earlier prompts, and generate greedily past the end of the text.
+tokens without their caches of earlier prompts, and generate greedily past the end of the text. The time of generation is that
+of the tokens after the first: the time of a short prompt with one token is subtracted.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ import numpy as np
 
 import dlc
 from dlc.language_models.sampling import Sampling
+
+# Tokens of the prompt of a generated text.
+_SHORT_PROMPT_TOKENS = 4
 
 # Generates this many tokens after a prompt.
 Run = Callable[[Sequence[int], int], Any]
@@ -60,14 +64,16 @@ def measure(
 ) -> dict[str, tuple[float, float]]:
     """Return for each engine the tokens per second of the prompt and of generation."""
     clock = process_time if threads == 1 else perf_counter
-    best = {name: [float("inf"), float("inf")] for name in runs}
+    short = prompt[:_SHORT_PROMPT_TOKENS]
+    parts = ((prompt, 1), (short, 1), (short, 1 + tokens))
+    best = {name: [float("inf")] * len(parts) for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
-            for k, (part, count) in enumerate(((prompt, 1), (prompt[:4], tokens))):
+            for k, (part, count) in enumerate(parts):
                 start = clock()
                 run(part, count)
                 best[name][k] = min(best[name][k], clock() - start)
-    return {name: (len(prompt) / first, tokens / second) for name, (first, second) in best.items()}
+    return {name: (len(prompt) / whole, tokens / (text - first)) for name, (whole, first, text) in best.items()}
 
 
 def main() -> None:
@@ -78,7 +84,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64, help="generated tokens (default: 64)")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    context = -(-(arguments.prompt + arguments.tokens) // 64) * 64
+    context = -(-(arguments.prompt + arguments.tokens + 1) // 64) * 64
     prompt = [int(t) for t in np.random.default_rng(0).integers(100, 1000, arguments.prompt)]
     engines = {"dlc": dlc_run} | ({"llama.cpp": llama_cpp_run} if find_spec("xllamacpp") else {})
     print("| threads | engine | prompt, tokens/s | generation, tokens/s |\n|---|---|---|---|", flush=True)
