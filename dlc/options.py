@@ -82,6 +82,14 @@ class Environment:
         )
 
 
+def use_one_blas_thread() -> None:
+    """Keep NumPy's OpenBLAS from starting a thread per processor when it is imported, unless the environment asks for it.
+
+    These threads spin for 30 ms, and delay the first result of a program that has its own threads.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
 def _boolean(environment: Mapping[str, str], name: str, default: bool) -> bool:
     text = environment.get(name, "")
     if text not in ("", "0", "1"):

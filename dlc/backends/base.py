@@ -20,7 +20,8 @@ from dlc.ir import ModuleOp, Operation, func
 from dlc.options import Options
 from dlc.passes.base import Stage
 from dlc.pipelines import stages_of
-from dlc.runtime.load import CompiledProgram, program_in
+from dlc.runtime.compiled_program import CompiledProgram
+from dlc.runtime.load import program_in
 from dlc.runtime.program.host_program import HostProgram
 from dlc.shapes.dims import Size
 from dlc.target import Target

@@ -26,7 +26,7 @@ _DIGEST_BYTES = 20
 _MIN_STORED_BYTES = 16 << 20
 _NUM_SAMPLES, _SAMPLE_BYTES = 64, 4096
 # A file that changed more recently may change again without a change of its times, whose resolution is up to 2 s.
-_MIN_AGE_SECONDS = 3.0
+MIN_AGE_SECONDS = 3.0
 
 
 def digest(data: bytes) -> str:
@@ -44,11 +44,11 @@ def file_digest(path: Path) -> str:
         if status.st_size < _MIN_STORED_BYTES:
             return _content_digest(descriptor, status.st_size)
         cache, key = Cache.standard(), _state_digest(descriptor, status)
-        if (stored := cache.read(DIGEST_KIND, key, _read_digest)) is not None:
+        if (stored := cache.read(DIGEST_KIND, key, read_digest)) is not None:
             return stored
         age_seconds = time.time() - max(status.st_mtime, status.st_ctime)
         content = _content_digest(descriptor, status.st_size)
-        if age_seconds > _MIN_AGE_SECONDS and _state_digest(descriptor, os.fstat(descriptor)) == key:
+        if age_seconds > MIN_AGE_SECONDS and _state_digest(descriptor, os.fstat(descriptor)) == key:
             cache.store(DIGEST_KIND, key, lambda entry: entry.write_text(content), {"file": str(path.resolve())})
         return content
 
@@ -69,7 +69,8 @@ def _state_digest(descriptor: int, status: os.stat_result) -> str:
     return digest(repr(fields).encode() + b"".join(os.pread(descriptor, _SAMPLE_BYTES, start) for start in starts))
 
 
-def _read_digest(entry: Path) -> str:
+def read_digest(entry: Path) -> str:
+    """Read an entry of the cache. Raises ModelError for anything but a digest."""
     text = entry.read_text(errors="replace")
     if len(text) != 2 * _DIGEST_BYTES or not set(text) <= set("0123456789abcdef"):
         raise ModelError(f"{entry}: damaged")

@@ -8,11 +8,10 @@ of dlc: a hash of its sources, and the versions of the packages that it compiles
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dlc.caching.digests import digest, file_digest
+from dlc.caching.source_digest import source_digest
 from dlc.options import Options
 from dlc.plugins.registry import key_text as plugin_key
 from dlc.shapes.shape_specs import ShapeSpecs
@@ -107,11 +107,6 @@ def target_text(target: Target) -> str:
     return target.name if is_builtin else f"{target.name} {digest(repr(target).encode())[:12]}"
 
 
-def sources_changed() -> bool:
-    """Return whether dlc's sources changed since this module was imported: this process then runs a mix of both versions."""
-    return _sources() != _SOURCES
-
-
 def compilation_fields(target: Target, options: Options) -> dict[str, str]:
     weight_format = options.weights if options.weights == "float" else f"{options.weights} in groups of {options.group}"
     option_fields = {
@@ -122,31 +117,28 @@ def compilation_fields(target: Target, options: Options) -> dict[str, str]:
         "tuned": str(options.tune > 0),
         "inter_op": options.inter_op,
     }
-    return {"target": target_text(target), **option_fields, "dlc": DLC, "plugins": plugin_key(), "packages": PACKAGES}
+    return {
+        "target": target_text(target),
+        **option_fields,
+        "dlc": dlc_version(),
+        "plugins": plugin_key(),
+        "packages": package_versions(),
+    }
 
 
-def _sources() -> str:
-    # Each import reads all sources; paths as strings take two thirds of the time of `Path`.
-    root = os.path.dirname(os.path.dirname(__file__))
-    digest = hashlib.blake2b(digest_size=8)
-    for folder, folders, names in os.walk(root):
-        folders.sort()
-        relative_folder = folder[len(root) + 1 :]
-        for name in sorted(names):
-            if name.endswith((".py", ".ll")):
-                with open(os.path.join(folder, name), "rb", buffering=0) as file:
-                    content = hashlib.blake2b(file.read()).hexdigest()
-                digest.update(f"{os.path.join(relative_folder, name)} {content}\n".encode())
-    return digest.hexdigest()
+def dlc_version() -> str:
+    """Return the version of dlc, with a hash of its sources."""
+    return f"{_version('dlc')}, sources {source_digest()[:16]}"
 
 
+def package_versions() -> str:
+    """Return the versions of the packages that dlc compiles with."""
+    return ", ".join(f"{name} {_version(name)}" for name in _COMPILER_PACKAGES)
+
+
+@lru_cache
 def _version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
         return "unknown version"
-
-
-_SOURCES = _sources()
-DLC = f"{_version('dlc')}, sources {_SOURCES}"
-PACKAGES = ", ".join(f"{name} {_version(name)}" for name in _COMPILER_PACKAGES)

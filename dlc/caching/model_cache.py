@@ -12,22 +12,26 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
 from dlc.caching.cache import Cache, CacheEntry
-from dlc.caching.keys import KEY_FIELDS, CacheKey, file_key, sources_changed, with_external
+from dlc.caching.keys import KEY_FIELDS, CacheKey, file_key, with_external
+from dlc.caching.source_digest import sources_changed
 from dlc.errors import ModelError
 from dlc.instrument.report import KernelReport, Report
 from dlc.options import Options
 from dlc.plugins.registry import plugin_without_sources
-from dlc.runtime.load import CompiledProgram, program_in
-from dlc.runtime.opencl.build import Builder
+from dlc.runtime.load import program_in
 from dlc.runtime.saving.container import Saveable, save
 from dlc.shapes.shape_specs import ShapeSpecs
 from dlc.target import Target
+
+if TYPE_CHECKING:
+    from dlc.runtime.compiled_program import CompiledProgram
+    from dlc.runtime.opencl.build import Builder
 
 T = TypeVar("T")
 

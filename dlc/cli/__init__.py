@@ -20,10 +20,15 @@ from dlc.machine.garbage_collection import infrequent_collection
 
 
 class CommandEntry(NamedTuple):
-    """A command: the module that defines it and the first line of its help."""
+    """A command: the module that defines it and the first line of its help.
+
+    Attributes:
+        uses_blas: Whether it may compute large matrix products with NumPy.
+    """
 
     module: str
     help: str
+    uses_blas: bool = True
 
     def short_help(self, room: int = 45) -> str:
         """Return the help shortened to `room` columns."""
@@ -41,7 +46,7 @@ SECTIONS = {
         "train": CommandEntry("dlc.cli.train", "Trains the weights of an ONNX model on examples."),
         "quantize": CommandEntry("dlc.cli.quantize", "Quantizes an ONNX model to int8."),
         "serve": CommandEntry("dlc.cli.serve", "Serves models over HTTP: KServe v2 protocol, OpenAI's API."),
-        "generate": CommandEntry("dlc.cli.generate", "Continues a prompt with a language model."),
+        "generate": CommandEntry("dlc.cli.generate", "Continues a prompt with a language model.", uses_blas=False),
         "header": CommandEntry("dlc.cli.header", "Prints dlc.h, the C header for running compiled models."),
     },
     "Performance, memory and wrong results": {
@@ -113,6 +118,11 @@ def _escape_unprintable() -> None:
 
 
 def _command(name: str) -> click.Command:
+    if not COMMANDS[name].uses_blas:
+        # Imported here because `dlc --help` needs no options.
+        from dlc.options import use_one_blas_thread
+
+        use_one_blas_thread()
     # Imports create little garbage: collections would take 3 % of the time until a small model has run.
     with infrequent_collection():
         return getattr(import_module(COMMANDS[name].module), f"{name.replace('-', '_')}_command")

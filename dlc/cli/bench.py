@@ -22,12 +22,12 @@ from dlc.cli.common import (
     examples,
     json_option,
     model_argument,
-    out,
     progress_display,
     reports_errors,
     target_option,
 )
 from dlc.cli.compile_options import NUMERIC_OPTIONS, PLAN_OPTIONS, compile_options
+from dlc.cli.console import out
 from dlc.cli.run import input_option, load_or_compile, seed_option
 from dlc.cli.shape_options import Shapes, shape_option
 from dlc.errors import UnsupportedError
@@ -41,7 +41,7 @@ from dlc.measure.profile import time_text
 from dlc.measure.throughput import Throughput, measure_throughput
 from dlc.measure.trace import write_trace
 from dlc.options import MAX_THREADS, Options, thread_count
-from dlc.runtime.load import CompiledProgram
+from dlc.runtime.compiled_program import CompiledProgram
 from dlc.runtime.models.model import Model
 
 # Width of the longest bar, and the terminal width below which bars are hidden to leave room for kernel names.

@@ -18,18 +18,16 @@ from dlc.cli.common import (
     fail,
     json_number,
     json_option,
-    make_inputs,
     model_argument,
-    out,
     progress_display,
-    read_array,
-    read_arrays,
     reports_errors,
     target_option,
     tolerance_option,
 )
 from dlc.cli.compile_options import NUMERIC_OPTIONS, compile_options
+from dlc.cli.console import out
 from dlc.cli.diff import describe_difference, load_comparable
+from dlc.cli.input_arrays import make_inputs, read_array, read_arrays
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shape_options import Shapes, shape_option, value_option
 from dlc.compiler import Program

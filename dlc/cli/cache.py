@@ -16,16 +16,9 @@ from rich.table import Table
 from dlc.backends.registry import backend_of
 from dlc.caching.cache import Cache, CacheEntry
 from dlc.caching.model_cache import CachedFile, explain, reason_not_cached
-from dlc.cli.common import (
-    examples,
-    fail,
-    json_option,
-    model_argument,
-    out,
-    reports_errors,
-    target_option,
-)
+from dlc.cli.common import examples, fail, json_option, model_argument, reports_errors, target_option
 from dlc.cli.compile_options import NUMERIC_OPTIONS, compile_options
+from dlc.cli.console import out
 from dlc.cli.shape_options import Shapes, shape_option
 from dlc.options import Options
 

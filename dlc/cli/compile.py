@@ -17,17 +17,16 @@ from dlc.cli.common import (
     ARTIFACT_SUFFIX,
     examples,
     json_option,
-    make_inputs,
     options_on_command_line,
-    out,
     progress_display,
-    read_array,
     reports_errors,
     show_log,
     target_option,
 )
 from dlc.cli.compile_options import COMPILATION_PARAMETERS, IR_OPTIONS, NUMERIC_OPTIONS, PLAN_OPTIONS, compile_options
 from dlc.cli.compile_variants import compile_variants, count_programs
+from dlc.cli.console import out
+from dlc.cli.input_arrays import make_inputs, read_array
 from dlc.cli.python_functions import read_function
 from dlc.cli.shape_options import Shapes, each_shape_option, each_value_option
 from dlc.cli.tables import print_model, print_passes, print_phases, print_tuned, summary

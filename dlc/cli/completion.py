@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from dlc.cli.common import examples, fail, out, reports_errors
+from dlc.cli.common import examples, fail, reports_errors
+from dlc.cli.console import out
 
 # The startup file of each shell, relative to the home folder.
 _STARTUP_FILES = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/config.fish"}

@@ -21,15 +21,14 @@ from dlc.cli.common import (
     fail,
     json_number,
     json_option,
-    make_inputs,
-    out,
     progress_display,
-    read_array,
     reports_errors,
     target_option,
     tolerance_option,
 )
 from dlc.cli.compile_options import compile_options
+from dlc.cli.console import out
+from dlc.cli.input_arrays import make_inputs, read_array
 from dlc.cli.run import input_option, seed_option, with_bound_sizes
 from dlc.cli.shape_options import Shapes, shape_option, value_option
 from dlc.debug.difference import ComparedProgram, ProgramDifference, difference, for_inputs

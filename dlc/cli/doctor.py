@@ -13,7 +13,8 @@ import click
 from rich.markup import escape
 
 from dlc.caching.cache import Cache
-from dlc.cli.common import examples, json_option, out, reports_errors
+from dlc.cli.common import examples, json_option, reports_errors
+from dlc.cli.console import out
 from dlc.errors import DeviceError
 from dlc.measure.network import measure_network
 from dlc.options import Environment

@@ -12,7 +12,8 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from dlc.cli.common import examples, json_option, model_argument, out, progress_display, reports_errors
+from dlc.cli.common import examples, json_option, model_argument, progress_display, reports_errors
+from dlc.cli.console import out
 from dlc.cli.mesh_options import InputSpec, input_specs, mesh_options
 from dlc.cli.shape_options import Shapes, shape_option
 from dlc.cli.transform_options import TransformCommand, transform_options

@@ -17,20 +17,10 @@ from numpy.typing import NDArray
 from rich.markup import escape
 
 from dlc.arrays import TensorInfo
-from dlc.cli.common import (
-    ARTIFACT_SUFFIX,
-    examples,
-    json_option,
-    make_inputs,
-    named_target,
-    out,
-    progress_display,
-    read_array,
-    read_arrays,
-    reports_errors,
-    target_option,
-)
+from dlc.cli.common import ARTIFACT_SUFFIX, examples, json_option, named_target, progress_display, reports_errors, target_option
 from dlc.cli.compile_options import NUMERIC_OPTIONS, compile_options
+from dlc.cli.console import out
+from dlc.cli.input_arrays import make_inputs, read_array, read_arrays
 from dlc.cli.python_functions import read_function
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shape_options import Shapes, shape_option, value_option

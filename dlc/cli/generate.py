@@ -10,16 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
-from dlc.cli.common import examples, json_option, reports_errors, target_option
+from dlc.cli.common import examples, json_option, progress_display, reports_errors, target_option
 from dlc.cli.compile_options import compile_options
 from dlc.cli.language_model_options import language_model_options
 from dlc.instrument.report import Progress, ProgressEvent
 from dlc.language_models.generation import finish, prompt_ids
 from dlc.language_models.language_model import LanguageModel, stream
 from dlc.language_models.sampling import Sampling
-from dlc.models.progress import progress_on
 
 
 @click.command(
@@ -90,7 +88,7 @@ def generate_command(
     """
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
     text = sys.stdin.read() if prompt == "-" else prompt
-    with progress_on() as progress:
+    with progress_display() as progress:
         settings: dict[str, Any] = {"target": target, "context": context, "num_threads": num_threads, **compile_settings}
         settings |= {"cache_dtype": cache_dtype, "progress": partial(_report, progress)}
         loaded = LanguageModel.load(model, draft_tokens=draft_tokens, **settings)
@@ -104,7 +102,7 @@ def generate_command(
     click.echo()
     speed = f"{len(ids)} tokens read at {result.prompt_tokens_per_s:.1f} tokens/s, "
     speed += f"{len(result.tokens)} generated at {result.tokens_per_s:.1f} tokens/s"
-    Console(stderr=True, highlight=False).print(speed, style="dim")
+    click.secho(speed, err=True, dim=True)
 
 
 def _report(progress: Progress | None, step: str) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from dlc.cli.common import examples, out, reports_errors
+from dlc.cli.common import examples, reports_errors
+from dlc.cli.console import out
 from dlc.deploy import HEADER
 from dlc.files.atomic_writes import atomic_write_text
 

@@ -10,7 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from dlc.arrays import TensorInfo
-from dlc.cli.common import examples, json_option, out, reports_errors
+from dlc.cli.common import examples, json_option, reports_errors
+from dlc.cli.console import out
 from dlc.runtime.saving.description import FileDescription, describe_file
 
 

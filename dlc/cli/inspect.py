@@ -11,7 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from dlc.caching.model_cache import TFLITE_SUFFIX, TORCH_EXPORT_SUFFIX
-from dlc.cli.common import examples, fail, json_option, model_argument, out, reports_errors
+from dlc.cli.common import examples, fail, json_option, model_argument, reports_errors
+from dlc.cli.console import out
 from dlc.frontend.onnx import check_model
 from dlc.frontend.problems import Problem, SpecializationRequiredError, unsupported_error
 from dlc.machine.architectures import HOST

@@ -10,7 +10,8 @@ from typing import TextIO
 import click
 from rich.table import Table
 
-from dlc.cli.common import examples, json_option, out, reports_errors
+from dlc.cli.common import examples, json_option, reports_errors
+from dlc.cli.console import out
 from dlc.dialects.registry import make_context
 from dlc.errors import ModelError
 from dlc.files.atomic_writes import atomic_write_text

@@ -10,7 +10,8 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from dlc.cli.common import examples, json_option, out, reports_errors
+from dlc.cli.common import examples, json_option, reports_errors
+from dlc.cli.console import out
 from dlc.plugins.registry import GROUP, PluginStatus, contributions, statuses
 
 

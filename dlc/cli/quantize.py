@@ -10,16 +10,9 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from dlc.cli.common import (
-    NonNanFloatRange,
-    examples,
-    json_option,
-    model_argument,
-    out,
-    progress_display,
-    reports_errors,
-)
+from dlc.cli.common import NonNanFloatRange, examples, json_option, model_argument, progress_display, reports_errors
 from dlc.cli.compile_options import compile_options
+from dlc.cli.console import out
 from dlc.files.atomic_writes import require_writable
 from dlc.frontend.onnx.graph import load
 from dlc.frontend.onnx.tensor_names import inputs_of

@@ -13,16 +13,15 @@ from dlc.cli.common import (
     NonNanFloatRange,
     examples,
     json_option,
-    make_inputs,
     model_argument,
-    out,
     progress_display,
-    read_array,
     reports_errors,
     target_option,
     tolerance_option,
 )
 from dlc.cli.compile_options import NUMERIC_OPTIONS, command_line, compile_options
+from dlc.cli.console import out
+from dlc.cli.input_arrays import make_inputs, read_array
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shape_options import Shapes, shape_option, value_option
 from dlc.debug.outcome import WRONG_RESULTS, outcome_of_command, outcome_on

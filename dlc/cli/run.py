@@ -20,15 +20,15 @@ from dlc.cli.common import (
     examples,
     fail,
     json_option,
-    make_inputs,
     model_argument,
     options_on_command_line,
-    out,
     progress_display,
     reports_errors,
     target_option,
 )
 from dlc.cli.compile_options import COMPILATION_PARAMETERS, IR_OPTIONS, NUMERIC_OPTIONS, PLAN_OPTIONS, compile_options
+from dlc.cli.console import out
+from dlc.cli.input_arrays import make_inputs
 from dlc.cli.mesh_options import InputSpec, input_specs, mesh_options
 from dlc.cli.shape_options import Shapes, shape_option
 from dlc.cli.structured_values import flatten_value

@@ -11,16 +11,9 @@ from typing import Any
 
 import click
 
-from dlc.cli.common import (
-    ARTIFACT_SUFFIX,
-    NonNanFloatRange,
-    err,
-    examples,
-    fail,
-    reports_errors,
-    target_option,
-)
+from dlc.cli.common import ARTIFACT_SUFFIX, NonNanFloatRange, examples, fail, reports_errors, target_option
 from dlc.cli.compile_options import compile_options
+from dlc.cli.console import err
 from dlc.cli.language_model_options import language_model_options
 from dlc.cli.shape_options import Shapes, shape_option
 from dlc.errors import UnsupportedError

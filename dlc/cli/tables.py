@@ -7,7 +7,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from dlc.cli.common import out
+from dlc.cli.console import out
 from dlc.instrument.report import Report
 from dlc.runtime.models.model import Model
 

@@ -17,17 +17,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dlc.arrays import read_npz
-from dlc.cli.common import (
-    err,
-    examples,
-    json_option,
-    model_argument,
-    out,
-    progress_display,
-    reports_errors,
-    target_option,
-)
+from dlc.cli.common import examples, json_option, model_argument, progress_display, reports_errors, target_option
 from dlc.cli.compile_options import compile_options
+from dlc.cli.console import err, out
 from dlc.cli.mesh_options import InputSpec, input_specs, mesh_options
 from dlc.cli.transform_options import (
     decay_option,

@@ -40,7 +40,7 @@ from dlc.passes.base import kernels_of
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 from dlc.pipelines import custom_stages, parse
 from dlc.plugins.registry import has_failures
-from dlc.runtime.load import CompiledProgram
+from dlc.runtime.compiled_program import CompiledProgram
 from dlc.runtime.models.io_conversion import ConvertedModel
 from dlc.runtime.models.model import Model, Run
 from dlc.runtime.models.specializations import Specialization

@@ -31,7 +31,7 @@ from dlc.ir import IntegerAttr, ModuleOp, Operation, i64, release_op, walk_ops
 from dlc.options import thread_count
 from dlc.passes.base import Stage
 from dlc.pipelines import KERNEL_STAGES
-from dlc.runtime.load import CompiledProgram
+from dlc.runtime.compiled_program import CompiledProgram
 from dlc.runtime.program.host_program import HostProgram
 
 

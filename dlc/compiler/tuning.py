@@ -29,7 +29,7 @@ from dlc.arrays import ALIGNMENT_BYTES, TensorInfo, aligned_empty
 from dlc.backends.cpu.backend import ObjectBackend
 from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.caching.cache import Cache
-from dlc.caching.keys import DLC, target_text
+from dlc.caching.keys import dlc_version, target_text
 from dlc.compiler.kernels import all_kernels, lower_kernel, symbol_of
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.programs.binding import bound_kernel
@@ -131,7 +131,7 @@ class Tuner:
 
     def tune_kernel(self, name: str, kernel: Operation, seconds: float) -> TunedKernel:
         """Return the fastest variant of a kernel, from the cache or measured now."""
-        text = f"{print_module(kernel, locations=False)}\n{target_text(self.backend.target)} {self.threads} {DLC}"
+        text = f"{print_module(kernel, locations=False)}\n{target_text(self.backend.target)} {self.threads} {dlc_version()}"
         key, cache = hashlib.blake2b(text.encode(), digest_size=20).hexdigest(), Cache.standard()
 
         def read(path: Path) -> TunedKernel:

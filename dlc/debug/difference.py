@@ -42,7 +42,7 @@ from dlc.ir import MemRefType, ModuleOp, Operation, SSAValue, func
 from dlc.passes.base import kernels_of
 from dlc.passes.dl.programs.selection_counts import decompose_selections
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
-from dlc.runtime.load import CompiledProgram
+from dlc.runtime.compiled_program import CompiledProgram
 from dlc.runtime.models.model import Model, require_matching_inputs
 from dlc.shapes.dims import Size, is_static
 from dlc.shapes.input_sizes import bind_sizes

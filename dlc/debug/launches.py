@@ -13,9 +13,9 @@ from dlc.arrays import address_of
 from dlc.dialects.dl.base import Array
 from dlc.instrument.capture import ArrayWithOrigins
 from dlc.instrument.fault_localization import Counterparts
+from dlc.runtime.compiled_program import CompiledProgram
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.cpu.program import ResolveAddress
-from dlc.runtime.load import CompiledProgram
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.opencl.commands import CommandList
 from dlc.runtime.opencl.program import Launcher

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from dlc.explore.data import RunMeasurements
 from dlc.measure.kernel_times import measure
+from dlc.runtime.compiled_program import CompiledProgram
 from dlc.runtime.cpu.artifact import Artifact
-from dlc.runtime.load import CompiledProgram
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.target import host_supports
 

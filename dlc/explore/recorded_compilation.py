@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dlc.backends.base import Backend, KernelBackend
 from dlc.backends.read_host import read_host
 from dlc.backends.registry import backend_of
-from dlc.caching.keys import DLC
+from dlc.caching.keys import dlc_version
 from dlc.compiler import Program, compile_recorded
 from dlc.compiler.compilation import Compilation
 from dlc.errors import UnsupportedError
@@ -130,7 +130,7 @@ class RecordedCompilation:
             str(self.backend),
             tuple(map(str, infos)),
             tuple(map(str, outputs)),
-            DLC,
+            dlc_version(),
             tuple(units),
             graph,
             tuple(kernels),

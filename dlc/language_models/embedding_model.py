@@ -21,7 +21,7 @@ from dlc.language_models.encoder import ENCODER_FAMILIES, EncoderSizes
 from dlc.language_models.pooling import Pooling
 from dlc.language_models.tokenizers.reading import tokenizer_of
 from dlc.language_models.tokenizers.tokenizer import Tokenizer
-from dlc.models.model_files import target_description
+from dlc.models.target_descriptions import target_description
 from dlc.options import Options
 from dlc.runtime.models.model import Model
 

@@ -23,7 +23,7 @@ from dlc.language_models.step_sizes import CACHE_DTYPES, StepSizes, prompt_token
 from dlc.language_models.text_batch import TextBatch
 from dlc.language_models.tokenizers.reading import tokenizer_of
 from dlc.language_models.tokenizers.tokenizer import Tokenizer
-from dlc.models.model_files import target_description
+from dlc.models.target_descriptions import target_description
 from dlc.options import Options
 from dlc.runtime.models.model import Model
 

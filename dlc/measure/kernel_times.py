@@ -18,7 +18,7 @@ from dlc.backends.limits import Limits
 from dlc.backends.opencl import limits as opencl_limits
 from dlc.measure.device_run import DeviceRun
 from dlc.measure.timeline import TaskSpan, TimedRun, TimelineRecorder, thread_names
-from dlc.runtime.load import CompiledProgram
+from dlc.runtime.compiled_program import CompiledProgram
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.program.host_program import BufferRef, HostProgram, Launch
 

@@ -19,16 +19,15 @@ from dlc.caching.model_cache import MLIR_SUFFIX, TFLITE_SUFFIX, TORCH_EXPORT_SUF
 from dlc.errors import UnsupportedError
 from dlc.instrument.report import Progress, Report
 from dlc.machine.garbage_collection import infrequent_collection
+from dlc.models.target_descriptions import target_description
 from dlc.options import Options
 from dlc.runtime.models.io_conversion import ConvertedModel
 from dlc.runtime.models.model import Model
 from dlc.runtime.models.specializations import Specialization
 from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
-from dlc.runtime.opencl.build import Builder
-from dlc.runtime.opencl.devices import select_device, target_of
 from dlc.shapes.dims import is_static, substitute
 from dlc.shapes.shape_specs import ShapeSpecs
-from dlc.target import Target, custom_target_location, is_opencl
+from dlc.target import Target, is_opencl
 from dlc.training.model_transforms import ModelTransform
 
 if TYPE_CHECKING:
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from dlc.frontend.problems import SpecializationRequiredError
     from dlc.ir import ModuleOp
     from dlc.measure.profile import Profile
+    from dlc.runtime.opencl.build import Builder
 
 # Called before a model is compiled, with its inputs and the names of the inputs that a call may omit.
 Examine: TypeAlias = Callable[[tuple[TensorInfo, ...], Collection[str]], None]
@@ -131,18 +131,6 @@ def import_program(
     return derived_program(model, transform, input_shapes, values)
 
 
-def target_description(target: str | Backend, device: str | None) -> Target:
-    """Return the description of a target; `device` selects the device of the target `opencl`.
-
-    This does not import the compiler for the built-in targets. Raises DeviceError for an unknown name.
-    """
-    if isinstance(target, str) and custom_target_location(target) is None:
-        return target_of(target, device)
-    from dlc.backends.registry import backend_of
-
-    return backend_of(target, device).target
-
-
 def _is_onnx(source: Path | bytes) -> bool:
     from dlc.frontend.tflite import is_tflite
 
@@ -179,6 +167,10 @@ class _FileCompilation:
         """Return the target description, and the kernel builder of an OpenCL device."""
         target, options = self.target, self.options
         if isinstance(target, str) and is_opencl(target):
+            # Imported here because models for processors need no OpenCL.
+            from dlc.runtime.opencl.build import Builder
+            from dlc.runtime.opencl.devices import select_device
+
             device, device_target = select_device(target, options.device)
             return device_target, Builder.of(device, options)
         return target_description(target, options.device), None

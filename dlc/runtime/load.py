@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlc.caching.cache import Cache
 from dlc.errors import CompileError, ModelError
@@ -15,22 +15,18 @@ from dlc.files.model_source import ModelSource, path_or_bytes
 from dlc.machine.cpus import usable_cpus
 from dlc.options import Environment, Options
 from dlc.runtime.collectives.mesh import RankPlacement
-from dlc.runtime.collectives.start import rank_on, transport_of
-from dlc.runtime.collectives.transport import use_transport
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.io_conversion import ConvertedModel, StructuredModel
 from dlc.runtime.models.model import Model
 from dlc.runtime.models.specialized_model import SpecializedModel
-from dlc.runtime.opencl.artifact import DeviceArtifact
-from dlc.runtime.opencl.build import Builder
-from dlc.runtime.opencl.devices import select_device
 from dlc.runtime.saving.container import Container, invalid_header, page_aligned_copy, to_bytes
 from dlc.runtime.saving.header.arrays import array_from_json
 from dlc.runtime.saving.header.value_types import io_signature_from_json
 from dlc.target import is_opencl, require_host
 
-# A compiled program for either kind of target.
-CompiledProgram = Artifact | DeviceArtifact
+if TYPE_CHECKING:
+    from dlc.runtime.compiled_program import CompiledProgram
+    from dlc.runtime.opencl.build import Builder
 
 
 def load(
@@ -97,13 +93,21 @@ for kind in (Model, StructuredModel, ConvertedModel):
 def _read(container: Container, options: Options, device: str | None, name: str | None) -> Model:
     builder: Builder | None = None
     if is_opencl(container.common.target.name):
-        # Kernels of untrusted files are built in another process first, since a driver may crash.
-        selected_device = select_device("opencl", device if device is not None else Environment.read().device)[0]
-        builder = Builder(selected_device, Cache.standard(), usable_cpus(), guarded=True)
+        builder = _guarded_builder(device)
     else:
         require_host(container.common.target, str(container.path))
     with _header_errors(container):
         return _ModelReader(container, options, builder, name).model(container.model)
+
+
+def _guarded_builder(device: str | None) -> Builder:
+    """Return a builder of kernels of untrusted files: it builds them in another process first, since a driver may crash."""
+    # Imported here because programs for processors run without OpenCL.
+    from dlc.runtime.opencl.build import Builder
+    from dlc.runtime.opencl.devices import select_device
+
+    selected_device = select_device("opencl", device if device is not None else Environment.read().device)[0]
+    return Builder(selected_device, Cache.standard(), usable_cpus(), guarded=True)
 
 
 @contextmanager
@@ -117,7 +121,12 @@ def _header_errors(container: Container) -> Generator[None]:
 
 def _program(fields: Mapping[str, Any], container: Container, builder: Builder | None) -> CompiledProgram:
     """Read a program of a file; with a builder, one for an OpenCL device."""
-    return Artifact.read(fields, container) if builder is None else DeviceArtifact.read(fields, container, builder)
+    if builder is None:
+        return Artifact.read(fields, container)
+    # Imported here because programs for processors run without OpenCL.
+    from dlc.runtime.opencl.artifact import DeviceArtifact
+
+    return DeviceArtifact.read(fields, container, builder)
 
 
 @dataclass(frozen=True)
@@ -150,6 +159,10 @@ class _ModelReader:
 
     def _on_mesh(self, model: Model, placement: RankPlacement) -> Model:
         """Return a model of this rank, on shards. Raises ModelError for a file with constants of another rank."""
+        # Imported here because only programs on a mesh need MPI.
+        from dlc.runtime.collectives.start import rank_on, transport_of
+        from dlc.runtime.collectives.transport import use_transport
+
         rank = rank_on(placement.mesh)
         if placement.rank not in (None, rank):
             raise ModelError(

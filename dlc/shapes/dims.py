@@ -388,6 +388,8 @@ def row_major(shape: Sequence[Size]) -> tuple[Size, ...]:
 
 def is_nonnegative(size: Size) -> bool:
     """Return whether a size is provably nonnegative for all values of its symbols."""
+    if isinstance(size, int):
+        return size >= 0
     terms = _terms(size)
     if all(factor >= 0 and all(map(_is_atom_nonnegative, monomial)) for monomial, factor in terms.items()):
         return True

@@ -73,7 +73,7 @@ def kill_compiles(count: int, model: Path, folder: Path, seed: int = 0) -> dict[
         age(folder)
     last = start()
     last.join()
-    assert last.exitcode == 0 and len(Cache(cache).entries()) == 1
+    assert last.exitcode == 0 and len(Cache(cache).entries(MODEL_KIND)) == 1
     left = [*(cache / "new").iterdir(), *folder.glob(".*"), *(cache / "locks").iterdir()]
     assert not left, left
     return kept

@@ -19,7 +19,7 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DLC_CACHE", "1")
     monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(digests, "_MIN_STORED_BYTES", 1)
-    monkeypatch.setattr(digests, "_MIN_AGE_SECONDS", -60.0)
+    monkeypatch.setattr(digests, "MIN_AGE_SECONDS", -60.0)
     path = tmp_path / "model.gguf"
     path.write_bytes(np.random.default_rng(0).bytes(5 << 20))
     return path
@@ -58,7 +58,7 @@ def test_samples_distinguish_files_of_equal_times(large: Path, monkeypatch: pyte
 
 def test_digests_of_new_files_are_not_stored(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file may change within the resolution of its times."""
-    monkeypatch.setattr(digests, "_MIN_AGE_SECONDS", 60.0)
+    monkeypatch.setattr(digests, "MIN_AGE_SECONDS", 60.0)
     file_digest(large)
     assert stored() == 0
 

@@ -20,8 +20,9 @@ from onnx import TensorProto, helper, numpy_helper
 import dlc
 import dlc.numpy as dnp
 from dlc.caching.cache import Cache, CacheEntry
-from dlc.caching.keys import DLC, PACKAGES, sources_changed
+from dlc.caching.keys import dlc_version, package_versions
 from dlc.caching.model_cache import EXTERNAL_DATA_KIND, MODEL_KIND, CachedFile, explain
+from dlc.caching.source_digest import sources_changed
 from dlc.cli import main
 from dlc.compiler import driver
 from dlc.instrument.report import Report
@@ -141,10 +142,13 @@ def test_all_dependencies_are_in_the_key(model: Path, change: Callable[[Path], d
     assert not found.hit and len(found.reasons) == 1 and found.reasons[0].startswith(reason)
 
 
-@pytest.mark.parametrize(("part", "now"), [("DLC", DLC), ("PACKAGES", PACKAGES)], ids=["dlc", "packages"])
-def test_another_version_of_the_compiler_is_a_miss(model: Path, monkeypatch: pytest.MonkeyPatch, part: str, now: str) -> None:
+@pytest.mark.parametrize("part", [dlc_version, package_versions], ids=["dlc", "packages"])
+def test_another_version_of_the_compiler_is_a_miss(
+    model: Path, monkeypatch: pytest.MonkeyPatch, part: Callable[[], str]
+) -> None:
     assert not hit(model)
-    monkeypatch.setattr(f"dlc.caching.keys.{part}", f"{now}, but another")
+    now = part()
+    monkeypatch.setattr(f"dlc.caching.keys.{part.__name__}", lambda: f"{now}, but another")
     (reason,) = explain(CachedFile.identify(model, {}, resolve("cpu"), Options())).reasons
     assert now in reason and "but another now" in reason
 
@@ -152,7 +156,7 @@ def test_another_version_of_the_compiler_is_a_miss(model: Path, monkeypatch: pyt
 def test_an_edited_compiler_stores_nothing(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dlc.caching.model_cache.sources_changed", lambda: True)
     assert not hit(model) and not hit(model)
-    monkeypatch.setattr("dlc.caching.keys._SOURCES", "others")
+    monkeypatch.setattr("dlc.caching.source_digest._IMPORTED_STATE", "others")
     assert sources_changed()
 
 

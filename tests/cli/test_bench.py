@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dlc.cli import main
-from dlc.cli.common import out
+from dlc.cli.console import out
 from dlc.measure.kernel_times import Measurement
 from dlc.measure.other_runtimes import PEERS
 from dlc.runtime.opencl.devices import all_devices

@@ -13,7 +13,8 @@ from dlc.backends.opencl.syntax import OPENCL
 from dlc.emission.c.kernel import KernelSource
 from dlc.ir import func
 from dlc.options import Options
-from dlc.runtime.load import CompiledProgram, program_in
+from dlc.runtime.compiled_program import CompiledProgram
+from dlc.runtime.load import program_in
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.opencl.build import Builder
 from dlc.runtime.opencl.devices import Device, fit_target, select_device, target_of

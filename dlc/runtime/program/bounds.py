@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from dlc.errors import ModelError
 from dlc.runtime.program.host_program import (
@@ -41,8 +41,7 @@ _MAX_CHECKS = 300_000
 _MAX_CHECKS_PER_INSTRUCTION = 1_000
 
 
-@dataclass(frozen=True)
-class ByteRange:
+class ByteRange(NamedTuple):
     """Bytes `start` to `end` of a buffer, accessed only if each of `loops` (dynamic iteration counts) is at least 1."""
 
     buffer: int
@@ -175,8 +174,7 @@ def _slots_set_by(instruction: Instruction) -> Sequence[CarriedSlot | LoopSlot]:
             return ()
 
 
-@dataclass(frozen=True)
-class _SlotAddress:
+class _SlotAddress(NamedTuple):
     """An offset in a buffer that a slot may hold if each of `loops` has an iteration."""
 
     buffer: int
@@ -234,7 +232,7 @@ class _BoundsChecker:
         outer_loops, iteration_counts = self.loops, frozenset[Size](() if isinstance(loop.count, int) else (loop.count,))
         elements: dict[int, _SlotAddresses] = {}
         for element in loop.elements:
-            first = frozenset(replace(p, loops=p.loops | iteration_counts) for p in self.addresses(element.first, state))
+            first = frozenset(p._replace(loops=p.loops | iteration_counts) for p in self.addresses(element.first, state))
             elements[element.slot] = first | _shifted(first, element.step * (loop.count - 1))
         self.loops = outer_loops | iteration_counts
         self.repeated(loop, state, elements)
@@ -270,15 +268,21 @@ class _BoundsChecker:
 
     def access(self, ref: BufferRef, size: Size, state: _SlotState) -> None:
         """Record an access to `size` bytes from a buffer reference on."""
-        for p in self.addresses(ref, state):
-            self.ranges[ByteRange(p.buffer, p.offset, p.offset + size, p.loops | self.loops)] = None
+        slot, offset = ref
+        for p in self.slot_addresses(slot, state):
+            start = p.offset + offset
+            self.ranges[ByteRange(p.buffer, start, start + size, p.loops | self.loops)] = None
 
     def addresses(self, ref: tuple[int, Size], state: Mapping[int, _SlotAddresses]) -> _SlotAddresses:
         slot, offset = ref
-        if slot not in state:
+        return _shifted(self.slot_addresses(slot, state), offset)
+
+    def slot_addresses(self, slot: int, state: Mapping[int, _SlotAddresses]) -> _SlotAddresses:
+        addresses = state.get(slot)
+        if addresses is None:
             raise ModelError(f"slot {slot} holds no address")
-        self.spend(len(state[slot]))
-        return _shifted(state[slot], offset)
+        self.spend(len(addresses))
+        return addresses
 
     def spend(self, checks: int) -> None:
         self.remaining_checks -= checks
@@ -287,4 +291,4 @@ class _BoundsChecker:
 
 
 def _shifted(addresses: _SlotAddresses, distance: Size) -> _SlotAddresses:
-    return addresses if distance == 0 else frozenset(replace(p, offset=p.offset + distance) for p in addresses)
+    return addresses if distance == 0 else frozenset(p._replace(offset=p.offset + distance) for p in addresses)

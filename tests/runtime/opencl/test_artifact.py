@@ -154,7 +154,9 @@ def test_missing_device_features_are_reported(demanding: Path, monkeypatch: pyte
     changes, message = LACKS[what]
     device = select_device("opencl")[0]
     target = replace(device.target, **changes.get("target", {}))
-    monkeypatch.setattr("dlc.runtime.load.select_device", lambda *_: (replace(device, **{**changes, "target": target}), target))
+    monkeypatch.setattr(
+        "dlc.runtime.opencl.devices.select_device", lambda *_: (replace(device, **{**changes, "target": target}), target)
+    )
     with pytest.raises(dlc.DeviceError, match=message) as raised:
         dlc.load(demanding)
     assert "test_artifact.py" in str(raised.value)
