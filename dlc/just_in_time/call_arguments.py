@@ -12,15 +12,16 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from dlc.argument_validation.validate import require_call_signature
-from dlc.arrays import require_unmasked, supports_only_dlpack, to_numpy
+from dlc.arrays import TensorInfo, require_unmasked, supports_only_dlpack, to_numpy
 from dlc.errors import DTypeError, OutOfRangeError, ShapeError
 from dlc.frontend.function_tracing import SymbolicSize
 from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, require_array_like
 from dlc.frontend.trace import is_python_scalar
-from dlc.runtime.models.model import require_on_cpu
+from dlc.runtime.models.model import require_matching_inputs, require_on_cpu
 from dlc.runtime.opencl.array import DeviceArray
 from dlc.shapes.dims import Size
 from dlc.shapes.parsing import parse_size, parse_size_and_range
+from dlc.shapes.ranges import SizeRange, require_in_range
 
 # For each leaf, its symbolic dimensions by axis.
 SymbolicSizes: TypeAlias = "tuple[Mapping[int, SymbolicSize], ...]"
@@ -151,12 +152,26 @@ class ParameterKinds:
             self._symbolic_sizes_by_tree[tree] = tuple(self._dynamic.get(name, {}) for name in names)
         return self._symbolic_sizes_by_tree[tree]
 
-    def require_axes(self, tree: Tree, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Raise ShapeError if `dynamic` names an axis that an argument does not have."""
-        for name, shape, axes in zip(self.names(tree), shapes, self.symbolic_sizes(tree), strict=True):
+    def bind_sizes(self, tree: Tree, arrays: Sequence[Any]) -> tuple[list[TensorInfo], dict[str, int]]:
+        """Return the types of the leaves, with symbolic sizes, and the values of the symbols for arrays or placeholders.
+
+        Raises ShapeError for an axis that an array does not have, for sizes that differ, and for one outside of its range.
+        """
+        infos, ranges = list[TensorInfo](), dict[str, SizeRange]()
+        for name, array, axes in zip(self.names(tree), arrays, self.symbolic_sizes(tree), strict=True):
+            shape = list[Size](array.shape)
             if invalid := [axis for axis in axes if not 0 <= axis < len(shape)]:
-                problem = f"jit: dynamic has axis {invalid[0]} of {name!r}, which has the shape {shape}"
+                problem = f"jit: dynamic has axis {invalid[0]} of {name!r}, which has the shape {array.shape}"
                 raise ShapeError(f"{problem}; its axes count from 0 to {len(shape) - 1}" if shape else f"{problem} and no axis")
+            for axis, (size, allowed) in axes.items():
+                shape[axis] = size
+                if allowed is not None:
+                    ranges[str(size)] = allowed
+            infos.append(TensorInfo(name, tuple(shape), array.dtype))
+        sizes = require_matching_inputs(self.name, infos, arrays)
+        for info in infos:
+            require_in_range(f"{info.name} of {self.name}", info.shape, sizes, ranges)
+        return infos, sizes
 
     def require_representable(self, arguments: CallArguments, integer_dtypes: Mapping[int, set[np.dtype[Any]]]) -> None:
         """Raise DTypeError for a Python scalar that does not fit the integer dtypes to which it is converted.
@@ -184,11 +199,6 @@ class ParameterKinds:
             **{name: _describe_leaf(leaf, shape) for name, leaf, shape in leaves},
             **{n: repr(v) for n, v in arguments.settings},
         }
-
-
-def symbolic_shape(shape: tuple[int, ...], symbolic: Mapping[int, SymbolicSize]) -> tuple[Size, ...]:
-    """Return a shape with its symbolic sizes."""
-    return tuple([symbolic[axis][0] if axis in symbolic else size for axis, size in enumerate(shape)])
 
 
 def _describe_leaf(leaf: Any, shape: tuple[int, ...]) -> str:

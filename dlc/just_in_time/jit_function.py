@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dlc.arrays import ShapeDtype, TensorInfo
+from dlc.arrays import ShapeDtype
 from dlc.backends.base import Backend
 from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile, specializer_for
@@ -28,22 +29,21 @@ from dlc.frontend.function_tracing import TracedFunction, trace
 from dlc.frontend.pytree import ARRAY_TYPES, Tree, flatten, tree_of_positional_arrays, unflatten
 from dlc.frontend.trace import Trace, Tracer, is_python_scalar, with_user_line
 from dlc.instrument.report import Report
-from dlc.just_in_time.call_arguments import CallArguments, ParameterKinds, SymbolicSizes, symbolic_shape, type_exact_key
+from dlc.just_in_time.call_arguments import CallArguments, ParameterKinds, SymbolicSizes, type_exact_key
 from dlc.just_in_time.eager import EagerTrace, is_jit_disabled
 from dlc.just_in_time.lowered import Lowered
 from dlc.measure.profile import Profile, profile
 from dlc.options import Environment, Options, thread_count
 from dlc.runtime.cpu.code.native import reserve_pools
 from dlc.runtime.cpu.direct_calls import DirectCall
-from dlc.runtime.models.model import Model, as_result, require_matching_inputs
+from dlc.runtime.models.model import Model, as_result
 from dlc.runtime.models.specializations import Specialization, Specializations
 from dlc.runtime.opencl.array import DeviceArray
 from dlc.runtime.requests.future import Future
 from dlc.runtime.requests.request_queue import RequestQueue
 from dlc.runtime.requests.submittable import Submittable
-from dlc.shapes.dims import Dim
+from dlc.shapes.dims import Dim, UndecidableError
 from dlc.shapes.domain import SizeDomain
-from dlc.shapes.ranges import require_in_range
 
 # Python numbers take the dtype of the arrays that they are combined with; NumPy's scalars have one.
 _WEAK_TYPES = frozenset((bool, int, float))
@@ -199,10 +199,10 @@ class JitFunction(Submittable):
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace the function for arguments like these; only shapes, dtypes and static values matter.
 
-        A `dlc.ShapeDtype` may be passed in place of an array.
+        A `dlc.ShapeDtype` may be passed in place of an array. Comparisons of symbolic sizes that no general form replaces are
+        decided for the sizes of the arguments, as guards; where symbolic sizes cannot be traced, these sizes are static.
         """
-        arguments = self._parameters.arguments(args, kwargs)
-        return self._lower(arguments, self._parameters.symbolic_sizes(arguments.tree))
+        return self._lower_for(args, kwargs, prefers_general=True)
 
     def save(self, path: str | PathLike[str], /, *args: Any, **kwargs: Any) -> None:
         """Compile the function for the shapes and dtypes of these arguments, and write it to a file that runs without Python.
@@ -216,7 +216,7 @@ class JitFunction(Submittable):
 
         Raises DlcError for another suffix, and UnsupportedError for a function that partly runs in Python.
         """
-        save_model(self.lower(*args, **kwargs).compile(), to_path(path))
+        save_model(self._lower_for(args, kwargs, prefers_general=True).compile(), to_path(path))
 
     def explore(self, *args: Any, **kwargs: Any) -> Page:
         """Return a report of the program that is compiled for these arguments, measured on them.
@@ -224,13 +224,13 @@ class JitFunction(Submittable):
         Notebooks display it, `.save("page.html")` writes it; see dlc/explore.
         """
         self._require_one_process("explore")
-        lowered, options = self.lower(*args, **kwargs), replace(self._options, dump_ir=None)
+        lowered, options = self._lower_for(args, kwargs), replace(self._options, dump_ir=None)
         return explore(lowered.program, self._target, options, inputs=self.arrays(*args, **kwargs))
 
     def profile(self, *args: Any, **kwargs: Any) -> Profile:
         """Profile a call with these arguments: time per kernel, memory, and compilation time."""
         self._require_one_process("profile")
-        lowered, report = self.lower(*args, **kwargs), Report()
+        lowered, report = self._lower_for(args, kwargs), Report()
         model = compile(lowered.program, self._target, replace(self._options, dump_ir=None), report=report)
         measured = profile(model, self.arrays(*args, **kwargs), report.phases)
         return replace(measured, compilations=self._specializations.num_compilations)
@@ -250,6 +250,25 @@ class JitFunction(Submittable):
         traced = self._trace(arguments, (), eager)
         self._parameters.require_representable(arguments, traced.weak_argument_dtypes)
         return unflatten(traced.results, iter([as_result(r) for r in eager.results(traced.returned)]))
+
+    def _lower_for(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, prefers_general: bool = False) -> Lowered:
+        """Trace the function for the sizes of arguments, as a call does; if `prefers_general`, for all sizes if possible.
+
+        The sizes are static, with a warning, if symbolic ones cannot be traced.
+        """
+        arguments = self._parameters.arguments(args, kwargs)
+        symbolic, reason = self._parameters.symbolic_sizes(arguments.tree), ""
+        if not any(symbolic):
+            return self._lower(arguments, symbolic)
+        leaves = [leaf if isinstance(leaf, ShapeDtype) else self._native(leaf) for leaf in arguments.leaves]
+        _, sizes = self._parameters.bind_sizes(arguments.tree, leaves)
+        for decisions in (None, sizes) if prefers_general else (sizes,):
+            try:
+                return self._lower(arguments, symbolic, decisions)
+            except UndecidableError as error:
+                reason = str(error)
+        warnings.warn(f"{self._parameters.name} is specialized per shape: {reason}", stacklevel=3)
+        return self._lower(arguments, ())
 
     def _lower(self, arguments: CallArguments, symbolic: SymbolicSizes, sizes: Mapping[str, int] | None = None) -> Lowered:
         arguments = self._parameters.validated(arguments)
@@ -303,26 +322,17 @@ class JitFunction(Submittable):
 
         `call` is the exact key of the call: its tree, the shapes and dtypes of its arrays, and its settings.
         """
-        parameters, shapes = self._parameters, tuple([a.shape for a in arrays])
-        symbolic, key, sizes = parameters.symbolic_sizes(arguments.tree), call, dict[str, int]()
+        parameters, key, sizes = self._parameters, call, dict[str, int]()
+        symbolic = parameters.symbolic_sizes(arguments.tree)
         if any(symbolic):
-            parameters.require_axes(arguments.tree, shapes)
-            names = parameters.names(arguments.tree)
-            infos = [
-                TensorInfo(name, symbolic_shape(shape, axes), array.dtype)
-                for name, shape, axes, array in zip(names, shapes, symbolic, arrays, strict=True)
-            ]
-            sizes = require_matching_inputs(parameters.name, infos, arrays)
-            ranges = {str(size): allowed for axes in symbolic for size, allowed in axes.values() if allowed is not None}
-            for info in infos:
-                require_in_range(f"{info.name} of {parameters.name}", info.shape, sizes, ranges)
+            infos, sizes = parameters.bind_sizes(arguments.tree, arrays)
             weak = [is_python_scalar(leaf) for leaf in arguments.leaves]
             kinds = [(tuple(map(str, i.shape)), i.dtype, is_weak) for i, is_weak in zip(infos, weak, strict=True)]
             key = call[0], tuple(kinds), *call[2:]
         found = self._specializations.find(call, key, sizes)
         if found is not None:
             return found
-        description = parameters.describe(arguments, shapes)
+        description = parameters.describe(arguments, [array.shape for array in arrays])
         return self._specializations.compile(
             call, key, sizes, lambda: self._specialize(key, arguments, symbolic, sizes), description
         )

@@ -17,6 +17,7 @@ from dlc.measure.kernel_times import KernelTime, measure
 from dlc.options import thread_count
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.model import Model
+from dlc.runtime.models.specialized_model import SpecializedModel
 
 _BAR_WIDTH_CHARACTERS = 16
 _MAX_PRINTED_KERNELS = 20
@@ -99,13 +100,14 @@ class Profile:
 def profile(model: Model, inputs: Sequence[NDArray[Any]], phases: Mapping[str, float]) -> Profile:
     """Profile a call of a model on inputs that have been checked.
 
-    Raises UnsupportedError for a model that is not one program for a CPU.
+    Raises UnsupportedError for a call that does not run one program on a CPU.
     """
     artifact = model.artifact
+    while isinstance(artifact, SpecializedModel):
+        specialization, inputs = artifact.select(inputs)
+        artifact = specialization.artifact
     if not isinstance(artifact, Artifact):
-        raise UnsupportedError(
-            f"{model.name}: only models that are one program for a CPU can be profiled; use explore(…) for other models"
-        )
+        raise UnsupportedError(f"{model.name}: only programs for a CPU can be profiled; use explore(…) for other models")
     measurement = measure(artifact, inputs, thread_count(model.num_threads))
     arena = None if artifact.host.symbols else artifact.host.arena_bytes
     weights = sum(_size(info) for info in artifact.host.weights)

@@ -231,6 +231,32 @@ def test_a_custom_pipeline() -> None:
         dlc.jit(pipeline="csee")(lambda x: x)(x)
 
 
+def test_sizes_of_arguments_decide_comparisons_of_lowered_functions(tmp_path: Path) -> None:
+    """The decision is a guard of the program."""
+
+    @dlc.jit(dynamic={"x": {0: "N"}, "y": {0: "M"}})
+    def f(x: Any, y: Any) -> Any:
+        return x[:3].sum() if x.shape[0] >= y.shape[0] else y.sum()
+
+    f.save(tmp_path / "f.dlc", np.ones(5, np.float32), dlc.ShapeDtype((4,), np.float32))
+    saved = dlc.load(tmp_path / "f.dlc")
+    assert saved(x=np.ones(9, np.float32), y=np.ones(9, np.float32))["result"] == 3
+    with pytest.raises(ShapeError, match="N >= M"):
+        saved(x=np.ones(5, np.float32), y=np.ones(6, np.float32))
+    with pytest.raises(ShapeError, match="jit: dynamic has axis 0 of 'x', which has the shape"):
+        f.lower(1.0, np.ones(3, np.float32))
+
+
+def test_lowered_functions_without_symbolic_sizes_are_static() -> None:
+    @dlc.jit(dynamic={"x": {0: "N"}})
+    def f(x: Any) -> Any:
+        return dlc.numpy.fft.fft(x).real
+
+    with pytest.warns(UserWarning, match="f is specialized per shape: .*the length must be static"):
+        lowered = f.lower(np.ones(4, np.float32))
+    assert [info.shape for info in lowered.program.inputs] == [(4,)]
+
+
 def test_lowering_for_a_shape_and_dtype() -> None:
     lowered = dlc.jit(lambda x: x @ x.T).lower(dlc.ShapeDtype((3, 4), np.float32))
     assert "tensor<3x4xf32>" in lowered.as_text()

@@ -45,6 +45,16 @@ def test_profile_of_the_taken_branch() -> None:
     assert taken == [{"reduce_sum_greater", "mul"}, {"reduce_sum_greater", "div"}]
 
 
+def test_profile_of_the_specialization_for_a_call() -> None:
+    @dlc.jit(target=SHORT, num_threads=1, dynamic={"x": {0: "N"}, "y": {0: "M"}})
+    def f(x, y):
+        return x.reshape(-1, 2).sum() if x.shape[0] >= y.shape[0] else y * 2
+
+    x, y = np.ones(6, np.float32), np.ones(4, np.float32)
+    profiles = [f.profile(x, y), f.profile(y, x)]
+    assert [[k.name for k in profile.kernels] for profile in profiles] == [["reduce_sum"], ["mul"]]
+
+
 def test_a_limit_below_what_a_kernel_reaches_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     low = replace(LIMITS, flops=1.0)
     monkeypatch.setattr("dlc.backends.cpu.limits.measured_limits", lambda target, threads=1: low)
@@ -74,7 +84,7 @@ def test_profile_of_a_model() -> None:
 
 def test_profiles_need_a_cpu_target() -> None:
     model = dlc.compile_model(MNIST, target="reference")
-    with pytest.raises(dlc.UnsupportedError, match="one program for a CPU"):
+    with pytest.raises(dlc.UnsupportedError, match="only programs for a CPU"):
         model.profile(np.zeros((1, 1, 28, 28), np.float32))
 
 

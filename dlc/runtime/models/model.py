@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.arrays import Array, TensorInfo, format_type, require_unmasked, to_numpy
+from dlc.arrays import Array, ShapeDtype, TensorInfo, format_type, require_unmasked, to_numpy
 from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError, UnsupportedError
 from dlc.files.atomic_writes import to_path
 from dlc.options import Options, thread_count
@@ -157,7 +157,7 @@ class Model(Submittable):
         """Profile a call with these inputs: time per kernel, memory, and compilation time. The result prints, and converts to
         JSON.
 
-        Raises UnsupportedError for a loaded model, and for one that is not a single program for a CPU.
+        Raises UnsupportedError for a loaded model, and for one that does not run on a CPU.
         """
         return self._inspected().profile(self, self.checked(*arguments, **named))
 
@@ -253,7 +253,7 @@ def require_on_cpu(array: object, where: str) -> None:
 
 
 def require_matching_inputs(
-    name: str, infos: Sequence[TensorInfo], arrays: Sequence[NDArray[Any] | DeviceArray]
+    name: str, infos: Sequence[TensorInfo], arrays: Sequence[NDArray[Any] | DeviceArray | ShapeDtype]
 ) -> dict[str, int]:
     """Return the sizes of symbols for arrays that match the inputs of the program called `name`.
 
@@ -262,14 +262,14 @@ def require_matching_inputs(
     # Axes whose size is a symbol determine it before axes with other sizes do, the first one of several.
     sizes: dict[str, int] = {}
     for array, info in reversed(list(zip(arrays, infos, strict=True))):
-        if array.ndim == len(info.shape):
+        if len(array.shape) == len(info.shape):
             bind_sizes(info.shape, array.shape, sizes)
     problems: list[str] = []
     dtype_fits = True
     for array, info in zip(arrays, infos, strict=True):
         expected = tuple(substitute(size, sizes) for size in info.shape)
         # A size stays symbolic if its symbol is not the size of any axis: it cannot be checked here.
-        shape_fits = array.ndim == len(expected) and all(
+        shape_fits = len(array.shape) == len(expected) and all(
             isinstance(size, Dim) or size == got for size, got in zip(expected, array.shape, strict=True)
         )
         if shape_fits and array.dtype == info.dtype:

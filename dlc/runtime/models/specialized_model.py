@@ -133,19 +133,26 @@ class SpecializedModel:
         call, rejected = (key, *sizes.values()), list[Specialization[Model]]()
         while (found := self.specializations.find(call, key, sizes, rejected)) is not None:
             try:
-                return _run(found, self.inputs, arrays)
+                return self._run(found, arrays)
             except OutOfDomainError:
                 rejected.append(found)
         if self.compute_sizes is not None:
             sizes = {**sizes, **self.compute_sizes(arrays)}
         compiled = self._compile(call, key, sizes, rejected)
         try:
-            return _run(compiled, self.inputs, arrays)
+            return self._run(compiled, arrays)
         except OutOfDomainError as error:
             raise ShapeError(
                 f"{self.name}: a data-dependent size takes several values in one call, and no specialization holds for all "
                 f"of them: {error}"
             ) from error
+
+    def select(self, arrays: Sequence[Any]) -> tuple[Model, Sequence[Any]]:
+        """Run on checked inputs; return the program that served them, and its inputs. Raises what `run` raises."""
+        self.run(arrays)
+        found = self.specializations.recent((self._key_of(arrays), *self._sizes_of(arrays).values()))
+        assert found is not None, "the specialization that was used last is cached"
+        return found.program, self._program_inputs(found.program, arrays)
 
     def serialize(self, writer: SectionWriter, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
         """Write the sections and return the header fields; raise UnsupportedError if nothing has been compiled yet.
@@ -279,6 +286,16 @@ class SpecializedModel:
 
         return self.specializations.compile(call, key, sizes, build, description, rejected)
 
+    def _run(self, specialization: Specialization[Model], arrays: Sequence[Any]) -> Sequence[Any]:
+        return specialization.program.check_and_run(self._program_inputs(specialization.program, arrays))
+
+    def _program_inputs(self, program: Model, arrays: Sequence[Any]) -> Sequence[Any]:
+        """Return the inputs of a specialization, which has none for values that are constants of it."""
+        if len(program.inputs) == len(self.inputs):
+            return arrays
+        by_name = {info.name: array for info, array in zip(self.inputs, arrays, strict=True)}
+        return [by_name[info.name] for info in program.inputs]
+
     def _missing(self, key: Key, sizes: Mapping[str, int]) -> ShapeError | UnsupportedError:
         """Return the error about a call that no specialization of a file serves: a ShapeError if its sizes violate a guard."""
         available = [self._format(entry) for entry in self._nonempty_entries]
@@ -351,15 +368,6 @@ class SpecializedModel:
         key: Any = entry.key
         domain = [str(entry.domain)] if not entry.domain.is_unrestricted else []
         return ", ".join([*map(str, self._key_conditions(key)), *domain])
-
-
-def _run(specialization: Specialization[Model], inputs: Sequence[TensorInfo], arrays: Sequence[Any]) -> Sequence[Any]:
-    """Run a specialization, which has no inputs for values that are constants of it."""
-    model = specialization.program
-    if len(model.inputs) == len(inputs):
-        return model.check_and_run(arrays)
-    by_name = {info.name: array for info, array in zip(inputs, arrays, strict=True)}
-    return model.check_and_run([by_name[info.name] for info in model.inputs])
 
 
 def _is_empty(model: Model) -> bool:
