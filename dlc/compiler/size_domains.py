@@ -191,28 +191,19 @@ class _SolvedGuards:
         return simplified if decided is None else decided
 
     def _is_nonnegative_at_max(self, size: Dim) -> bool:
-        """Return whether a size is known to be nonnegative, because it is when its data-dependent sizes have their maximum.
+        """Return whether a size is nonnegative because its data-dependent sizes are at most their maximum.
 
-        This decides sizes that are linear in each such symbol, and are either decreasing in it or a product of it and another
-        factor, whose sign is the sign of the size.
+        Each of them is replaced by its maximum minus a new symbol of the same name, which is not negative.
         """
-        bound: Size = size
+        bound, ranges = Dim.lift(size), dict(self.ranges)
         # A maximum may depend on earlier sizes.
         for symbol, maximum in reversed([*self._max_sizes.items()]):
-            terms = Dim.lift(bound).terms
-            containing = {m: c for m, c in terms.items() if symbol in Dim({m: 1}).symbols()}
-            if not containing or maximum is None:
-                continue
-            if not all(symbol in m for m in containing):
-                return False
-            factors = {Dim({_without(m, symbol): 1}): c for m, c in containing.items()}
-            is_linear = all(symbol not in factor.symbols() for factor in factors)
-            is_decreasing = all(c < 0 and is_nonnegative(factor) for factor, c in factors.items())
-            if not is_linear or not (is_decreasing or containing.keys() == terms.keys()):
-                return False
-            bound = substitute(bound, {symbol: maximum})
-            if SizeBounds(self.ranges).decide(Guard(Dim.lift(bound), ">=")):
-                return True
+            # A common factor does not change the sign.
+            if maximum is not None and symbol in bound.symbols() and not all(symbol in monomial for monomial in bound.terms):
+                bound = Dim.lift(substitute(bound, {symbol: maximum - Dim.symbol(symbol)}))
+                ranges[symbol] = SizeRange()
+                if SizeBounds(ranges).decide(Guard(bound, ">=")):
+                    return True
         return False
 
     def _narrow(self, guard: Guard) -> bool:
@@ -270,12 +261,6 @@ def _implies(guard: Guard, other: Guard) -> bool:
 
 def _is_static(range_: SizeRange) -> bool:
     return range_.low == range_.high
-
-
-def _without(monomial: Monomial, atom: Atom) -> Monomial:
-    """Return a monomial without one factor."""
-    k = monomial.index(atom)
-    return monomial[:k] + monomial[k + 1 :]
 
 
 def _monotonicity(size: Dim) -> int:

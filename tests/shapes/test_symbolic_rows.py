@@ -1,4 +1,4 @@
-"""Gradients of functions that normalize rows of symbolic size: one program for all sizes, without a warning."""
+"""Functions of rows of symbolic size, and their gradients: one program for all sizes, without a warning."""
 
 from __future__ import annotations
 
@@ -54,4 +54,19 @@ def test_gradients_of_normalized_rows(name: str, rank: int, monkeypatch: pytest.
     for pair, wanted in zip(arguments, expected, strict=True):
         for a, b in zip(symbolic(*pair), wanted, strict=True):
             np.testing.assert_allclose(a, b, rtol=2e-3, atol=1e-4)
+    assert len(compiled) == 1
+
+
+@pytest.mark.parametrize("length", [17, 64])
+def test_attention_with_heads_of_symbolic_size(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        return nn.softmax(q @ dnp.swapaxes(k, -1, -2), axis=-1) @ v
+
+    static, rng = dlc.jit(attention, target="reference", cache=False), np.random.default_rng(0)
+    calls = [[rng.standard_normal((4, length, size)).astype(np.float32) for _ in range(3)] for size in (64, 1, 0, 33, 128)]
+    expected = [static(*arrays) for arrays in calls]
+    compiled = count_compilations(monkeypatch)
+    symbolic = dlc.jit(attention, num_threads=1, cache=False, dynamic={name: {2: "D"} for name in "qkv"})
+    for arrays, result in zip(calls, expected, strict=True):
+        np.testing.assert_allclose(symbolic(*arrays), result, 1e-4, 1e-4)
     assert len(compiled) == 1

@@ -1,7 +1,8 @@
-"""Transposes of symbolic sizes: blocks are transposed in registers, and their remainders element by element."""
+"""Transposes and reversals of symbolic sizes: blocks are transposed in registers, and their remainders element by element."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 import dlc
+import dlc.numpy as dnp
+from tests.shapes.test_specializations import count_compilations
 from tests.targets import NATIVE, SHORT
 
 SIZES = (0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 33)
@@ -34,3 +37,29 @@ def test_blocks_are_transposed_in_registers(tmp_path: Path) -> None:
     transposed(np.zeros((9, 9), np.float32))
     (vectorized,) = tmp_path.glob("*-vectorize.mlir")
     assert "vector<8x16xf32>" in vectorized.read_text()
+
+
+REVERSALS: dict[str, Callable[[Any], Any]] = {
+    "both axes": lambda x: x[::-1, ::-1],
+    "a slice": lambda x: x[::-1, 1:],
+    "a strided slice": lambda x: x[::-2, ::3],
+    "a flattened array": lambda x: x.reshape(-1)[::-1],
+    "a transpose": lambda x: dnp.flip(x.T, 0) + 1,
+    "a broadcast": lambda x: dnp.flip(dnp.broadcast_to(x.sum(1, keepdims=True), x.shape), (0, 1)) + x,
+    "a repeated array": lambda x: dnp.flip(dnp.repeat(x, 3, 1), 1),
+    "an operand of a product": lambda x: dnp.flip(x, 1) @ x.T,
+    "an operand of a sum": lambda x: (dnp.flip(x, 1) * x).sum(1),
+    "an operand of a concatenation": lambda x: dnp.concatenate([x[::-1], x], 0),
+}
+
+
+@pytest.mark.parametrize("name", REVERSALS)
+def test_reversals(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in ((7, 5), (33, 130), (1, 3), (4, 1), (2, 0))]
+    expected = [dlc.jit(REVERSALS[name], target="reference", cache=False)(x) for x in arrays]
+    compiled = count_compilations(monkeypatch)
+    symbolic = dlc.jit(REVERSALS[name], dynamic={"x": {0: "N", 1: "M"}}, cache=False, num_threads=1)
+    for x, result in zip(arrays, expected, strict=True):
+        np.testing.assert_allclose(symbolic(x), result, 1e-4, 1e-4)
+    assert len(compiled) <= 1 + (name == "a slice")

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from math import prod
 from typing import TypeGuard
 
-from dlc.dialects.dl.base import DlOp, element_type_of, ints, shape_of
+from dlc.dialects.dl.base import DlOp, element_type_of, has_symbolic_dims, ints, shape_of
 from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction, DataMovement, Elementwise, LibraryKernel, StagedComposite, Window
 from dlc.dialects.dl.movement.indexing import IndexedRead
@@ -125,7 +125,8 @@ class FusionGrouper:
             or not is_attention_product(output_op, results[0])
         ):
             return []
-        if any(c.operands[1] in self.candidates.constant for c in (root, output_op)):
+        operands = (*root.operands, *output_op.operands)
+        if any(map(has_symbolic_dims, operands)) or any(v in self.candidates.constant for v in operands[1::2]):
             return []
         if shape_of(results[0])[-1] * MIN_CACHED_ROWS > self.max_row_elements and (
             self.exact or not allows_online_softmax(output_op, weights)

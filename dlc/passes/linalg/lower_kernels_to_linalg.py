@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dlc.dialects.dl.base import DlOp, element_type_of, ints, rank_of, shape_of, sizes, tensor_type
+from dlc.dialects.dl.base import DlOp, element_type_of, has_symbolic_dims, ints, rank_of, shape_of, sizes, tensor_type
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import storage_value
 from dlc.dialects.dl.interfaces import (
@@ -20,7 +20,7 @@ from dlc.dialects.dl.interfaces import (
     storage_type,
 )
 from dlc.dialects.dl.movement.padding import PadOp
-from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp, result_iterators, static_sizes
+from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, ReverseOp, SliceOp, result_iterators, static_sizes
 from dlc.dialects.dl.programs.program import KernelOp, output_aliases
 from dlc.errors import UnsupportedError
 from dlc.ir import (
@@ -48,7 +48,7 @@ from dlc.passes.linalg.library_kernels import lower_library_kernel, match_librar
 from dlc.passes.linalg.linalg_builder import LinalgBuilder, shape
 from dlc.passes.linalg.source_reads import SourceRead, reshape_map
 from dlc.passes.structured import ConstantPool, OpBuilder
-from dlc.shapes.dims import Size
+from dlc.shapes.dims import Size, is_static
 from dlc.shapes.reshapes import paired_reshape_groups
 
 # Ops that compute their result, and can do so in a given destination.
@@ -203,7 +203,13 @@ class _KernelLowering:
             case ReshapeOp():
                 self.reads[result] = self.view(op.x, shape_of(result))
             case SliceOp():
-                self.reads[result] = self.slice(op)
+                self.reads[result] = self.slice(op, sizes(op.starts), ints(op.strides))
+            case ReverseOp() if has_symbolic_dims(op.x):
+                strides = [-1 if a in op.reversed_axes else 1 for a in range(rank_of(op.x))]
+                starts = [
+                    size - 1 if stride < 0 and size != 0 else 0 for size, stride in zip(shape_of(op.x), strides, strict=True)
+                ]
+                self.reads[result] = self.slice(op, starts, strides)
             case DataMovement():
                 self.reads[result] = self.read(op.operands[0]).through(op.source_map())
             case PadOp() | ConcatOp() if _is_assembled(op):
@@ -236,15 +242,19 @@ class _KernelLowering:
         scalar_value = self.builder.constant(storage_value(value, element), storage_type(element))
         return SourceRead(scalar_value, AffineMap(rank_of(op.result), 0, ()))
 
-    def slice(self, op: SliceOp) -> SourceRead:
+    def slice(self, op: SliceOp | ReverseOp, starts: Sequence[Size], strides: Sequence[int]) -> SourceRead:
         """Lower a slice: slice the source tensor along axes that are axes of the operand, and the map along the others.
 
         An iterator that is an index by itself has the extent of that axis, so a smaller extent needs a slice of the tensor.
         """
-        read, starts, strides = self.read(op.x), sizes(op.starts), ints(op.strides)
+        read = self.read(op.x)
         if read.is_scalar:
             return read.through(AffineMap.identity(len(starts)))
         source_axes = [e.position if isinstance(e, AffineDimExpr) else None for e in read.map.results]
+        map_axes = {a for e, b in zip(read.map.results, source_axes, strict=True) if b is None for a in e.used_dims()}
+        if not is_static(starts[a] for a in map_axes):
+            self.materialize(op.x)
+            return self.slice(op, starts, strides)
         extents = shape_of(op.result)
         source = self.builder.extract_slice(
             read.source,
@@ -252,7 +262,6 @@ class _KernelLowering:
             [size if a is None else extents[a] for a, size in zip(source_axes, shape(read.source), strict=True)],
             [1 if a is None else strides[a] for a in source_axes],
         )
-        map_axes = {a for e, b in zip(read.map.results, source_axes, strict=True) if b is None for a in e.used_dims()}
         first = static_sizes(op, [starts[a] if a in map_axes else 0 for a in range(len(starts))])
         axes = result_iterators(len(starts))
         steps = AffineMap(len(axes), 0, tuple(d * k + s for d, s, k in zip(axes, first, strides, strict=True)))

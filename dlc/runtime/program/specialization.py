@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 from dlc.arrays import TensorInfo
 from dlc.runtime.program.host_program import (
@@ -23,11 +24,10 @@ from dlc.runtime.program.host_program import (
     PythonCall,
     SetSize,
     While,
-    walk,
 )
 from dlc.runtime.program.size_binding import SizeBinder
 from dlc.runtime.program.size_operations import SizeOperations
-from dlc.shapes.dims import Dim, Size, substitute
+from dlc.shapes.dims import Size, substitute
 from dlc.shapes.ranges import SizeRange
 
 
@@ -39,9 +39,7 @@ class ProgramSpecializer:
         operations = SizeOperations(program, alignment)
         regions, arena_bytes = operations.arena_layout()
         self._region_slots = [slot for slot, _ in regions]
-        self._sizes = list(dict.fromkeys(size for size in _sizes_in(program.instructions) if isinstance(size, Dim)))
-        values = [*(offset for _, offset in regions), *map(operations.code.operation_of, self._sizes)]
-        self._bind = SizeBinder(operations, arena_bytes, values)
+        self._bind = SizeBinder(operations, arena_bytes, [offset for _, offset in regions])
 
     def __call__(self, shapes: Sequence[tuple[int, ...]], data_dependent_sizes: Sequence[int] | None = None) -> HostProgram:
         """Return the program for inputs of these shapes and data-dependent sizes; by default these have their minimum.
@@ -51,11 +49,9 @@ class ProgramSpecializer:
         program = self.program
         data_dependent_sizes = program.initial_sizes if data_dependent_sizes is None else data_dependent_sizes
         bound = self._bind(shapes, data_dependent_sizes)
-        num_regions = len(self._region_slots)
         rewriter = _InstructionSpecializer(
             program,
-            dict(zip(self._region_slots, bound.values[:num_regions], strict=True)),
-            dict(zip(self._sizes, bound.values[num_regions:], strict=True)),
+            dict(zip(self._region_slots, bound.values, strict=True)),
             self._bind.sizes(shapes, data_dependent_sizes),
         )
         return HostProgram(
@@ -80,31 +76,13 @@ def _with_shapes(infos: Sequence[TensorInfo], shapes: Sequence[tuple[int, ...]])
     return tuple(replace(info, shape=shape) for info, shape in zip(infos, shapes, strict=True))
 
 
-def _sizes_in(instructions: Sequence[Instruction]) -> Iterator[Size]:
-    for instruction, _ in walk(instructions):
-        match instruction:
-            case Launch(sizes=sizes, size_values=size_values):
-                yield from (*size_values, *sizes)
-            case Loop(count=count, elements=elements):
-                yield count
-                for element in elements:
-                    yield from (element.first[1], element.step)
-            case _:
-                pass
-
-
 class _InstructionSpecializer:
     """Rewrites instructions: symbolic sizes become integers, regions become offsets in the arena."""
 
-    def __init__(
-        self,
-        program: HostProgram,
-        region_offsets: Mapping[int, int],
-        evaluated: Mapping[Dim, int],
-        sizes: Mapping[str, int],
-    ) -> None:
-        self.first_region, self.region_offsets = program.first_region, region_offsets
-        self.evaluated, self.sizes = evaluated, sizes
+    def __init__(self, program: HostProgram, region_offsets: Mapping[int, int], sizes: Mapping[str, int]) -> None:
+        self.first_region, self.region_offsets, self.sizes = program.first_region, region_offsets, sizes
+        # Most launches have the same few sizes.
+        self.evaluate = cache(lambda size: int(substitute(size, sizes)))
 
     def block(self, instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
         return tuple(map(self.instruction, instructions))
@@ -139,9 +117,6 @@ class _InstructionSpecializer:
 
     def arrays(self, arrays: Sequence[HostArray], sizes: Mapping[str, int]) -> tuple[HostArray, ...]:
         return tuple(replace(array.specialize(sizes), ref=self.ref(array.ref)) for array in arrays)
-
-    def evaluate(self, size: Size) -> int:
-        return size if isinstance(size, int) else self.evaluated[size]
 
     def static_sizes(self, sizes: Sequence[Size]) -> tuple[int, ...]:
         return tuple(map(self.evaluate, sizes))

@@ -274,11 +274,13 @@ class ReverseOp(DataMovement):
         return np.flip(operands[0], self.reversed_axes)
 
     def source_map(self) -> AffineMap:
-        shape = shape_of(self.x)
+        # The last index of a symbolic axis becomes a symbol of the map.
+        shape, symbols = shape_of(self.x), count()
         indices = result_iterators(len(shape))
         for a in self.reversed_axes:
-            indices[a] = indices[a] * -1 + (static_size(self, shape[a]) - 1)
-        return AffineMap(len(shape), 0, tuple(indices))
+            last = shape[a] - 1
+            indices[a] = indices[a] * -1 + (last if isinstance(last, int) else AffineExpr.symbol(next(symbols)))
+        return AffineMap(len(shape), next(symbols), tuple(indices))
 
 
 @irdl_op_definition

@@ -24,7 +24,7 @@ from dlc.dialects.dl.reductions.reduction import (
     ReduceProdOp,
     ReduceSumOp,
 )
-from dlc.ir import Block, SSAValue, i64
+from dlc.ir import Block, SSAValue
 from dlc.passes.dl.rewriting import defining_op, is_identity, splat
 from dlc.shapes.dims import Size, is_static, product
 
@@ -264,18 +264,6 @@ def _fold_reverse(op: ReverseOp) -> Values:
     return [op.x] if all(shape_of(op.x)[a] == 1 for a in op.reversed_axes) else None
 
 
-# reverse(x, a) = gather(x, (-1, -2, …), a) along a symbolic dimension: indices count from its end
-def _dynamic_reverse(op: ReverseOp) -> Values:
-    dynamic_axes = {a: size for a in op.reversed_axes if not isinstance(size := shape_of(op.x)[a], int)}
-    if not dynamic_axes:
-        return None
-    build, static_axes = DlBuilder(op), [a for a in op.reversed_axes if a not in dynamic_axes]
-    x = build(ReverseOp, op.x, axes=static_axes) if static_axes else op.x
-    for axis, size in dynamic_axes.items():
-        x = build(GatherOp, x, build(IotaOp, size=(size,), to=i64, start=-1, step=-1), axis=axis)
-    return [x]
-
-
 # concat(x) = x;  concat(x, empty) = x;  concat(concat(x, y), z) = concat(x, y, z), one kernel with a loop per operand; very
 # many operands become concat(concat(x, …), concat(y, …), …), whose few kernels are often identical
 def _flatten_concat(op: ConcatOp) -> Values:
@@ -317,7 +305,7 @@ MOVEMENT_RULES: dict[type[DlOp], Sequence[Callable[..., Values]]] = {
     BroadcastToOp: (_fold_broadcast,),
     SliceOp: (_fold_slice, _slice_of_concat, _slice_of_reverse, _slice_of_pad, _slice_of_elementwise, _slice_of_conv),
     PadOp: (_fold_pad, _negative_pad),
-    ReverseOp: (_fold_reverse, _dynamic_reverse),
+    ReverseOp: (_fold_reverse,),
     ConcatOp: (_flatten_concat,),
     GatherOp: (_gather_constant_index,),
     **{reduction: (_normalize_reduction,) for reduction in _REDUCTIONS},
