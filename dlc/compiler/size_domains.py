@@ -23,7 +23,7 @@ from dlc.dialects.dl.programs.size_ranges import guards_of, set_guards, set_size
 from dlc.dialects.entry import entry_of
 from dlc.dialects.location_text import location_prefix
 from dlc.ir import ModuleOp, func, walk_ops
-from dlc.shapes.dims import Atom, Dim, Monomial, Size, is_nonnegative, is_symbol, substitute
+from dlc.shapes.dims import Dim, Size, is_nonnegative, substitute
 from dlc.shapes.domain import SizeDomain
 from dlc.shapes.guards import Guard, SizeBounds, recording_guards
 from dlc.shapes.input_sizes import solvable_axes
@@ -222,20 +222,11 @@ class _SolvedGuards:
         if len(symbols) != 1:
             return False
         (symbol,) = symbols
-        bounds = self.ranges[symbol]
-        if guard.relation == ">=":
-            monotonicity = _monotonicity(size)
-            narrowed = None if monotonicity == 0 else _satisfying_range(size, symbol, bounds, is_nondecreasing=monotonicity > 0)
-        elif is_symbol(offset := Dim({m: c for m, c in size.terms.items() if m})) and str(offset) == symbol:
-            value = -size.terms.get((), 0)
-            if guard.relation == "==":
-                narrowed = SizeRange(value, value) if value in bounds else SizeRange(1, 0)
-            elif value == bounds.low:
-                narrowed = SizeRange(value + 1, bounds.high)
-            else:
-                narrowed = SizeRange(bounds.low, value - 1) if value == bounds.high else None
+        bounds, value = self.ranges[symbol], -size.terms.get((), 0)
+        if guard.relation == "==" and size + value == Dim.symbol(symbol):
+            narrowed = SizeRange(value, value)
         else:
-            narrowed = None
+            narrowed = _satisfying_range(guard, symbol, bounds)
         if narrowed is None:
             return False
         self._restrict(symbol, narrowed, guard)
@@ -263,39 +254,15 @@ def _is_static(range_: SizeRange) -> bool:
     return range_.low == range_.high
 
 
-def _monotonicity(size: Dim) -> int:
-    """Return 1 if a size is non-decreasing in its only symbol, -1 if it is non-increasing, 0 if neither is known."""
-    signs = {(1 if c > 0 else -1) * _product_monotonicity(m) for m, c in size.terms.items() if m}
-    return signs.pop() if len(signs) == 1 else 0
-
-
-def _product_monotonicity(monomial: Monomial) -> int:
-    """Return the monotonicity of a product: that of its only factor, or 1 if all are non-decreasing and nonnegative."""
-    if len(monomial) == 1:
-        return _atom_monotonicity(monomial[0])
-    return int(all(_atom_monotonicity(atom) == 1 and is_nonnegative(Dim({(atom,): 1})) for atom in monomial))
-
-
-def _atom_monotonicity(atom: Atom) -> int:
-    if isinstance(atom, str):
-        return 1
-    divisor = atom[1].simplified()
-    return _monotonicity(atom[0]) if isinstance(divisor, int) and divisor > 0 else 0
-
-
-def _satisfying_range(size: Dim, symbol: str, bounds: SizeRange, *, is_nondecreasing: bool) -> SizeRange:
-    """Return the values of a symbol in its range for which a monotonic size is nonnegative; an empty range if none."""
+def _satisfying_range(guard: Guard, symbol: str, bounds: SizeRange) -> SizeRange | None:
+    """Return the values of the only symbol of a guard for which it holds if they are one end of its range; else None."""
     low, high = bounds.low, _MAX_SIZE if bounds.high is None else bounds.high
-
-    def is_satisfied(value: int) -> bool:
-        return int(substitute(size, {symbol: value})) >= 0
-
-    if not is_satisfied(high if is_nondecreasing else low):
-        return SizeRange(1, 0)
-    while low < high:
-        middle = (low + high) // 2 if is_nondecreasing else (low + high + 1) // 2
-        if is_satisfied(middle) is is_nondecreasing:
-            low, high = (low, middle) if is_nondecreasing else (low, middle - 1)
-        else:
-            low, high = (middle + 1, high) if is_nondecreasing else (middle, high)
-    return SizeRange(low, bounds.high) if is_nondecreasing else SizeRange(bounds.low, low)
+    holds_at_high = guard.holds({symbol: high})
+    if guard.holds({symbol: low}) == holds_at_high:
+        return None
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if guard.holds({symbol: middle}) == holds_at_high else (middle, high)
+    parts = {not holds_at_high: SizeRange(bounds.low, low), holds_at_high: SizeRange(high, bounds.high)}
+    is_proved = all(SizeBounds({symbol: part}).decide(guard) is holds for holds, part in parts.items())
+    return parts[True] if is_proved else None

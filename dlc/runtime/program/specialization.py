@@ -81,8 +81,13 @@ class _InstructionSpecializer:
 
     def __init__(self, program: HostProgram, region_offsets: Mapping[int, int], sizes: Mapping[str, int]) -> None:
         self.first_region, self.region_offsets, self.sizes = program.first_region, region_offsets, sizes
+
+        @cache
+        def evaluate(size: Size) -> int:
+            return int(substitute(size, sizes))
+
         # Most launches have the same few sizes.
-        self.evaluate = cache(lambda size: int(substitute(size, sizes)))
+        self.evaluate = evaluate
 
     def block(self, instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
         return tuple(map(self.instruction, instructions))
