@@ -27,6 +27,7 @@ from dlc.shapes.dims import Dim, Size, is_nonnegative, substitute
 from dlc.shapes.domain import SizeDomain
 from dlc.shapes.guards import Guard, SizeBounds, recording_guards
 from dlc.shapes.input_sizes import solvable_axes
+from dlc.shapes.polynomials import quotient
 from dlc.shapes.ranges import SizeRange
 
 # No symbol has larger sizes.
@@ -193,17 +194,22 @@ class _SolvedGuards:
     def _is_nonnegative_at_max(self, size: Dim) -> bool:
         """Return whether a size is nonnegative because its data-dependent sizes are at most their maximum.
 
-        Each of them is replaced by its maximum minus a new symbol of the same name, which is not negative.
+        Each of them is replaced by its maximum minus a new symbol of the same name, which is not negative; as a factor of the
+        size, which does not change its sign, by its maximum.
         """
-        bound, ranges = Dim.lift(size), dict(self.ranges)
+        bound, ranges = size, dict(self.ranges)
         # A maximum may depend on earlier sizes.
         for symbol, maximum in reversed([*self._max_sizes.items()]):
-            # A common factor does not change the sign.
-            if maximum is not None and symbol in bound.symbols() and not all(symbol in monomial for monomial in bound.terms):
+            if maximum is None or symbol not in bound.symbols():
+                continue
+            factor = quotient(bound, Dim.symbol(symbol))
+            if factor is None:
                 bound = Dim.lift(substitute(bound, {symbol: maximum - Dim.symbol(symbol)}))
                 ranges[symbol] = SizeRange()
-                if SizeBounds(ranges).decide(Guard(bound, ">=")):
-                    return True
+            elif symbol not in Dim.lift(factor).symbols():
+                bound = Dim.lift(factor * maximum)
+            if SizeBounds(ranges).decide(Guard(bound, ">=")):
+                return True
         return False
 
     def _narrow(self, guard: Guard) -> bool:
