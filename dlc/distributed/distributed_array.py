@@ -31,12 +31,18 @@ class DistributedArray:
         self.shard = shard
         self.spec = spec
         self.mesh = mesh
-        self.shape: tuple[int, ...] = tuple(size * mesh.shard_count(axes) for size, axes in zip(shard.shape, spec, strict=True))
-        self.dtype: np.dtype[Any] = shard.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple([size * self.mesh.shard_count(axes) for size, axes in zip(self.shard.shape, self.spec, strict=True)])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.shard.dtype
 
     @property
     def ndim(self) -> int:
-        return len(self.shape)
+        return len(self.spec)
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
         raise DTypeError(f"{self!r} has one shard on this rank; call dlc.collect on all ranks to get the global array")

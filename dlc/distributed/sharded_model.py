@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
 from dlc.distributed.distributed_array import DistributedArray, collected, local_shard
+from dlc.distributed.sharded_direct_calls import ShardedDirectCalls
 from dlc.errors import UnsupportedError
 from dlc.passes.sharding.propagate import Spec
 from dlc.runtime.collectives.mesh import Mesh
 from dlc.runtime.collectives.program_check import require_equal_programs
 from dlc.runtime.collectives.start import transport_of
-from dlc.runtime.collectives.transport import use_transport
+from dlc.runtime.collectives.transport import Transport, find_transport, use_transport
 from dlc.runtime.models.model import Model
 from dlc.runtime.saving.container import SectionWriter
 
@@ -60,6 +61,8 @@ class ShardedModel(Model):
     ) -> None:
         super().__init__(inputs, outputs, self._run, name)
         self.program, self._collects_results = program, collects_results
+        self.direct_calls = ShardedDirectCalls(self)
+        self._is_split = [any(spec) for spec in program.outputs]
         self.num_threads, self.streams, self.cpus = program.model.num_threads, program.model.streams, program.model.cpus
         # Identifies the program on all ranks; None before the ranks compared it.
         self._label: str | None = None
@@ -86,21 +89,45 @@ class ShardedModel(Model):
     def _run(self, arrays: Sequence[Any]) -> list[Any]:
         program, mesh = self.program, self.program.mesh
         transport = transport_of(mesh)
-        if transport is not None and not transport.in_one_process:
-            if self._label is None:
-                text = program.text()
-                # Lets the monitor find ranks that call another program, whose messages may have the same sizes.
-                transport.record_call(f"the check before the first call of {self.name}")
-                require_equal_programs(transport, program.options, text)
-                self._label = f"{self.name} ({crc32(text.encode()):08x})"
+        if transport is not None and not transport.in_one_process and self._label is None:
+            text = program.text()
+            # Lets the monitor find ranks that call another program, whose messages may have the same sizes.
+            transport.record_call(f"the check before the first call of {self.name}")
+            require_equal_programs(transport, program.options, text)
+            self._label = f"{self.name} ({crc32(text.encode()):08x})"
+        self._record(transport)
+        with _using(transport):
+            return self._run_program([local_shard(x, spec, mesh) for x, spec in zip(arrays, program.inputs, strict=True)], transport)
+
+    def run_shards(self, shards: Sequence[Any], transport: Transport | None) -> list[Any]:
+        """Run on the shards of arrays of which at least one call was run before; `transport` is that of the mesh."""
+        self._record(transport)
+        with _using(transport):
+            return self._run_program(shards, transport)
+
+    def _record(self, transport: Transport | None) -> None:
+        if transport is not None and self._label is not None:
             transport.record_call(self._label)
-        with nullcontext() if transport is None else use_transport(transport):
-            shards = [local_shard(array, spec, mesh) for array, spec in zip(arrays, program.inputs, strict=True)]
-            results = program.model.run_unchecked(shards)
-            wrapped = [
-                DistributedArray(np.asarray(result), spec, mesh) if any(spec) else result
-                for result, spec in zip(results, program.outputs, strict=True)
-            ]
-            if not self._collects_results:
-                return wrapped
-            return [collected(result) if isinstance(result, DistributedArray) else result for result in wrapped]
+
+    def _run_program(self, shards: Sequence[Any], transport: Transport | None) -> list[Any]:
+        """Run the program of this rank. Raises ShapeError or DTypeError for shards that do not fit."""
+        model, mesh = self.program.model, self.program.mesh
+        # A direct call runs the collectives of one rank; threads are several.
+        direct_calls = None if transport is not None and transport.in_one_process else model.direct_calls
+        results = direct_calls.call(*shards) if direct_calls is not None and direct_calls.call is not None else None
+        if results is None:
+            results = model.check_and_run(shards)
+            if direct_calls is not None:
+                direct_calls.record(shards)
+        wrapped = [
+            DistributedArray(np.asarray(result), spec, mesh) if is_split else result
+            for result, spec, is_split in zip(results, self.program.outputs, self._is_split, strict=True)
+        ]
+        if not self._collects_results:
+            return wrapped
+        return [collected(result) if isinstance(result, DistributedArray) else result for result in wrapped]
+
+
+def _using(transport: Transport | None) -> AbstractContextManager[None]:
+    """Return a context in which this thread uses a transport, if there is one."""
+    return nullcontext() if transport is None or find_transport() is transport else use_transport(transport)

@@ -48,6 +48,8 @@ from dlc.shapes.domain import SizeDomain
 # Python numbers take the dtype of the arrays that they are combined with; NumPy's scalars have one.
 _WEAK_TYPES = frozenset((bool, int, float))
 _NUMBER_OR_ARRAY_TYPES = frozenset((*ARRAY_TYPES, *_WEAK_TYPES, *(np.dtype(code).type for code in "?bBhHiIlLqQefd")))
+# Arguments of a function on a mesh.
+_SHARDED_TYPES = frozenset((*ARRAY_TYPES, DistributedArray))
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,7 @@ class JitFunction(Submittable):
             found = self._specializations.recent(call)
             if found is not None and not is_jit_disabled(self._eager):
                 compiled = found.program
-                direct_calls = compiled.model.direct_calls
-                direct_calls.record(args)
-                self._last = (direct_calls.call, compiled.results) if direct_calls.call is not None else None
+                self._record(compiled, args)
                 return unflatten(compiled.results, map(as_result, compiled.model.run_unchecked(args)))
         elif not kwargs and all([type(a) in _NUMBER_OR_ARRAY_TYPES for a in args]):
             # As fast with numbers, unless the program converts Python numbers to integers, which must fit.
@@ -136,7 +136,16 @@ class JitFunction(Submittable):
             found = self._find_or_compile(call, arguments, arrays)
         compiled = found.program
         self._parameters.require_representable(arguments, compiled.weak_argument_dtypes)
-        return unflatten(compiled.results, map(as_result, compiled.model.run_unchecked(arrays)))
+        results = unflatten(compiled.results, map(as_result, compiled.model.run_unchecked(arrays)))
+        if self._placement is not None and not kwargs and not arguments.settings and _SHARDED_TYPES.issuperset(map(type, args)):
+            self._record(compiled, arrays)
+        return results
+
+    def _record(self, compiled: _CompiledFunction, arrays: Sequence[Any]) -> None:
+        """Record a call with arrays only, so that later ones may bypass Python."""
+        direct_calls = compiled.model.direct_calls
+        direct_calls.record(arrays)
+        self._last = (direct_calls.call, compiled.results) if direct_calls.call is not None else None
 
     def _inline(self, arguments: CallArguments, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Inline the function into another one that is being traced; its shardings become annotations.

@@ -11,7 +11,7 @@ import pytest
 import dlc
 import dlc.numpy as dnp
 from dlc import P
-from dlc.errors import ModelError
+from dlc.errors import DlcError, ModelError
 from dlc.runtime.collectives.transport import Transport
 from dlc.runtime.program.host_program import PythonCall
 from dlc.testing.sample import F32, values
@@ -34,6 +34,32 @@ def test_training_steps(transport: Transport) -> None:
         np.testing.assert_allclose(loss, expected, rtol=1e-5)
     assert isinstance(w, dlc.DistributedArray) and w.mesh == transport.mesh
     np.testing.assert_allclose(dlc.collect(w), global_w, rtol=1e-4, atol=1e-6)
+
+
+def test_direct_calls(transport: Transport) -> None:
+    """Calls like the last one bypass the checks of arguments; others do not, and results are the same."""
+    mesh = transport.mesh
+
+    def total(x: Any, y: Any) -> Any:
+        return dnp.sum(x * y), x + y
+
+    on_mesh = dlc.jit(mesh=mesh, in_shardings=(None, P("data")), out_shardings=(P(), P("data")))(total)
+    x, y = values(F32, 8, 6), values(F32, 8, 6, seed=1)
+    split = [dlc.distribute(x, spec, mesh) for spec in (P("data"), P(None, "model"))]
+    for first in (*split, x, split[0], x.astype(">f4"), dlc.distribute(x, P("rows"), dlc.make_mesh({"rows": mesh.size}))):
+        for second in (y, y, dlc.distribute(y, P("data"), mesh), y.copy(order="F"), 2 * y):
+            product, both = on_mesh(first, second)
+            expected = dlc.collect(second)
+            np.testing.assert_allclose(product, np.sum(x * expected), rtol=1e-4)
+            assert both.spec == (("data",), ()) and both.mesh == mesh
+            np.testing.assert_allclose(dlc.collect(both), x + expected, rtol=1e-6)
+    on_mesh(split[0], y)
+    with pytest.raises(DlcError):
+        on_mesh(split[0], y[:4])
+    wrong = dlc.DistributedArray(split[0].shard, (("data",), ()), mesh)
+    wrong.shard = wrong.shard[:1]
+    with pytest.raises(DlcError):
+        on_mesh(wrong, y)
 
 
 def test_functions_of_shards(transport: Transport) -> None:

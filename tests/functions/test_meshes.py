@@ -78,6 +78,22 @@ def test_results_feed_the_next_step_on_the_cpu() -> None:
         np.testing.assert_allclose(w, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_direct_calls_on_one_rank() -> None:
+    """A call with arrays like those of the last one runs in machine code, and results keep their memory."""
+    mesh = dlc.make_mesh({"data": 1})
+    double = dlc.jit(mesh=mesh, in_shardings=P("data"), out_shardings=P("data"))(lambda x: 2 * x)
+    x, kept = dlc.distribute(X, P("data"), mesh), []
+    for k in range(4):
+        kept.append(double(x))
+        x.shard[0, 0] = k
+    direct_call = double._last[0]
+    assert direct_call(x.shard) is direct_call(dlc.DistributedArray(X.astype(np.float64), x.spec, mesh)) is None
+    for k, y in enumerate(kept):
+        np.testing.assert_array_equal(y.shard.ravel()[1:], 2 * X.ravel()[1:])
+        assert y.shard[0, 0] == (2 * (k - 1) if k else 2 * X[0, 0])
+    np.testing.assert_array_equal(dlc.collect(double(X)), 2 * X)
+
+
 def test_shard_inside_of_a_function() -> None:
     def function(x: Any) -> Any:
         return dlc.shard(dnp.tanh(x), P("data", P.UNCONSTRAINED)) * 2

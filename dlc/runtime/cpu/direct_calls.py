@@ -88,10 +88,10 @@ class DirectCalls:
 def _program_of(run: object) -> NativeProgram | None:
     """Return the native program whose `run` method this is; None if it has no direct calls.
 
-    Direct calls need results of fixed sizes in buffers of their own, on a supported Python and NumPy.
+    Direct calls need a supported Python and NumPy.
     """
     program = getattr(run, "__self__", None)
-    is_supported = isinstance(program, NativeProgram) and program.has_fixed_results and is_supported_layout()
+    is_supported = isinstance(program, NativeProgram) and program.has_direct_calls and is_supported_layout()
     return program if is_supported else None
 
 

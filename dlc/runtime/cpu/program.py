@@ -128,9 +128,13 @@ class NativeProgram:
             self._free_contexts.append(self.acquire_context(self._static_shapes))
 
     @property
-    def has_fixed_results(self) -> bool:
-        """Return whether the sizes of the inputs determine the results' buffers: no result is donated or data-dependent."""
-        return not self.host.donors and self._sizing_constants is None
+    def has_direct_calls(self) -> bool:
+        """Return whether direct calls may run the program.
+
+        The sizes of its inputs must determine the buffers of results: none is donated or data-dependent. No collective may be
+        pending after an error, since it accesses the arrays of the call.
+        """
+        return not self.host.donors and self._sizing_constants is None and not self._starts_collectives
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """Run the program on validated inputs and return the outputs.
