@@ -2,10 +2,10 @@
 
 `mpiexec -n 2 python -m mpi4py benchmarks/collectives.py`
 
-A program scans over rows and exchanges each of them; mpi4py exchanges the same rows in a Python loop, and writes to the memory of
-the program's last result: times of large messages depend on the memory. A call of a program without collectives is measured as
-well, after an exchange by mpi4py, which evicts the caches. Calls are interleaved, and the shortest of many counts: with fewer free
-processors than ranks, other calls wait for the scheduler.
+A program scans over rows and exchanges each of them; mpi4py exchanges the same rows in a Python loop, and writes to the memory
+of the program's last result: times of large messages depend on the memory. A call of a program without collectives is timed as
+well, after an exchange by mpi4py, which evicts the caches. Calls are interleaved, and the shortest of many counts: with fewer
+free processors than ranks, other calls wait for the scheduler.
 """
 
 from __future__ import annotations
@@ -63,7 +63,11 @@ def main() -> None:
     world = MPI.COMM_WORLD
     mesh = dlc.make_mesh({"data": world.size})
     on_mesh = dlc.jit(mesh=mesh, num_threads=1)
-    empty, element = on_mesh(lambda x: x + 1), dlc.distribute(np.ones(world.size, np.float32), P("data"), mesh)
+
+    def increment(x: Any) -> Any:
+        return x + 1
+
+    empty, element = on_mesh(increment), dlc.distribute(np.ones(world.size, np.float32), P("data"), mesh)
     for name in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "permute"):
         own, library, operand_factor = _program(name, world.size)
         for count in _COUNTS:

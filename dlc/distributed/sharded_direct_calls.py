@@ -1,4 +1,4 @@
-"""Direct calls on a mesh: pass the shards of arrays to the program of a rank, when the arrays are like those of an earlier call."""
+"""Direct calls on a mesh: pass shards to the program of a rank, if the arrays are like those of an earlier call."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.arrays import TensorInfo
+from dlc.arrays import TensorInfo, format_type
 from dlc.distributed.distributed_array import DistributedArray, collected, local_shard
 from dlc.distributed.sharded_direct_calls import ShardedDirectCalls
 from dlc.errors import UnsupportedError
@@ -22,6 +22,9 @@ from dlc.runtime.collectives.start import transport_of
 from dlc.runtime.collectives.transport import Transport, find_transport, use_transport
 from dlc.runtime.models.model import Model
 from dlc.runtime.saving.container import SectionWriter
+
+# The number of inputs whose types the label of a call contains.
+_MAX_LABEL_INPUTS = 4
 
 
 @dataclass(frozen=True)
@@ -91,13 +94,17 @@ class ShardedModel(Model):
         transport = transport_of(mesh)
         if transport is not None and not transport.in_one_process and self._label is None:
             text = program.text()
+            types = [format_type(info.dtype, info.shape) for info in self.inputs]
+            signature = f"{self.name}({', '.join([*types[:_MAX_LABEL_INPUTS], *['…'] * (len(types) > _MAX_LABEL_INPUTS)])})"
             # Lets the monitor find ranks that call another program, whose messages may have the same sizes.
-            transport.record_call(f"the check before the first call of {self.name}")
+            transport.record_call(f"the check before the first call of {signature}")
             require_equal_programs(transport, program.options, text)
-            self._label = f"{self.name} ({crc32(text.encode()):08x})"
+            self._label = f"{signature} {crc32(text.encode()):08x}"
         self._record(transport)
         with _using(transport):
-            return self._run_program([local_shard(x, spec, mesh) for x, spec in zip(arrays, program.inputs, strict=True)], transport)
+            return self._run_program(
+                [local_shard(x, spec, mesh) for x, spec in zip(arrays, program.inputs, strict=True)], transport
+            )
 
     def run_shards(self, shards: Sequence[Any], transport: Transport | None) -> list[Any]:
         """Run on the shards of arrays of which at least one call was run before; `transport` is that of the mesh."""

@@ -35,8 +35,9 @@ class RankState:
         line: The user's current source line, such as `train.py:9`; empty if unknown.
         last_label: The label of the last collective.
         group: The ranks of the current collective, and its number among their collectives; None between collectives.
-        since, seen: The times of the first report with this collective, and of the last report. A rank that does not report
-            may have left the collective: its threads wait for each other, or for a processor.
+        since, seen: The times of the first report with this collective, and of the last report, on the clock of the rank: a
+            report may arrive late. A rank that does not report may have left the collective: its threads wait for each other,
+            or for a processor.
         finished: Whether the rank has ended normally.
     """
 
@@ -56,7 +57,7 @@ class RankState:
 
 @dataclass
 class JobState:
-    """The states of all ranks, and the faults that follow from them. Times are in seconds of one clock."""
+    """The states of all ranks, and the faults that follow from them. Times are in seconds."""
 
     rank_count: int
     timeout_seconds: float
@@ -66,28 +67,34 @@ class JobState:
     calls: dict[int, tuple[int, str, int]] = field(default_factory=dict[int, tuple[int, str, int]])
     different_calls: str | None = None
 
-    def report(self, rank: int, fields: dict[str, Any], now: float) -> None:
-        """Record a report of a rank."""
+    def report(self, rank: int, fields: dict[str, Any]) -> None:
+        """Record a report of a rank. `group` comes with `time`, at which the rank was in this collective."""
         state = self.ranks.setdefault(rank, RankState())
-        state.seen = now
         self.failed |= fields.pop("failed", False)
+        calls = fields.pop("calls", ())
         if "group" in fields:
-            ranks_and_number = fields.pop("group")
+            ranks_and_number, state.seen = fields.pop("group"), fields.pop("time")
             group = None if ranks_and_number is None else (tuple(ranks_and_number[0]), ranks_and_number[1])
             if group != state.group:
-                state.group, state.since = group, now
-        for number, digest, label in fields.pop("calls", ()):
-            self._compare_calls(rank, number, digest, label)
+                state.group, state.since = group, state.seen
         for name, value in fields.items():
             setattr(state, name, value)
+        for number, digest, label in calls:
+            self._compare_calls(rank, number, digest, label)
+        if state.finished:
+            # Ranks that waited for this one may have left their collective: only later reports count.
+            for other in self.ranks.values():
+                other.group = None
 
     def _compare_calls(self, rank: int, number: int, digest: int, label: str) -> None:
         """Compare the calls of a rank up to a number with those of the ranks that have reported it."""
         other_digest, other_label, other = self.calls.setdefault(number, (digest, label, rank))
         if digest != other_digest and self.different_calls is None:
+            place = f"call {number}" if label != other_label else f"a call before call {number}"
+            lines = {r: self._state(r).line or "an unknown line" for r in (other, rank)}
             self.different_calls = (
-                f"ranks {other} and {rank} called programs in different orders, so that results are wrong; call {number}: rank "
-                f"{other} {other_label}, rank {rank} {label}"
+                f"ranks {other} and {rank} called different programs, so that results are wrong or ranks wait forever; "
+                f"{place}: rank {other} {other_label} near {lines[other]}, rank {rank} {label} near {lines[rank]}"
             )
         if len(self.calls) > _MAX_REMEMBERED_CALLS:
             del self.calls[min(self.calls)]
@@ -228,7 +235,7 @@ def serve(listener: socket.socket, job: JobState, token: str, write: Callable[[s
                     connection.rank = fields.pop("rank")
                     started, deadline = True, float("inf")
                 assert connection.rank is not None
-                job.report(connection.rank, fields, time.monotonic())
+                job.report(connection.rank, fields)
             if lines is None:
                 closed.append(connection)
         # After all reports, since a rank that fails ends the others. The selector returns events in their order: the rank that

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, TypeAlias
@@ -20,6 +21,7 @@ _COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 _MPI_DTYPES = "?bBhHiIlLqQfd"
 # The current collective of a process: the ranks of its group, and its number among the collectives of this group.
 PendingCollective: TypeAlias = tuple[tuple[int, ...], int]
+_RecordedCall: TypeAlias = tuple[int, int, str]
 
 
 # The words of the state: the number of the group (0 between collectives), that of the label, and the error of native code.
@@ -42,27 +44,36 @@ class _Group:
 class CallHistory:
     """The calls of this process that exchange data, which must be the same on all ranks, as the monitor compares them.
 
-    It compares calls with equal numbers. Since ranks report at different times, some calls stay visible for longer.
+    A call has a number, the digest of all calls until it, and a label. The monitor compares those of equal numbers. Some calls
+    stay visible for longer, since ranks report at different times.
     """
 
-    _INTERVALS = 1, 64, 8192
+    _INTERVALS = 64, 8192
+    _MAX_RECENT_CALLS = 64
 
     def __init__(self) -> None:
         self._count = self._digest = 0
-        self._last: dict[int, tuple[int, int, str]] = {}
+        self._recent = deque[_RecordedCall](maxlen=self._MAX_RECENT_CALLS)
+        self._last: dict[int, _RecordedCall] = {}
 
     def record(self, label: str) -> None:
         """Record a call."""
         self._count += 1
         self._digest = crc32(label.encode(), self._digest)
+        call = self._count, self._digest, label
+        self._recent.append(call)
         for interval in self._INTERVALS:
             if self._count % interval:
                 break
-            self._last[interval] = self._count, self._digest, label
+            self._last[interval] = call
 
-    def calls(self) -> list[tuple[int, int, str]]:
-        """Return the number of the last call, the digest of all calls until then, and its label; likewise for earlier calls."""
-        return list(self._last.values())
+    def calls(self) -> list[_RecordedCall]:
+        """Return the last call, and earlier ones."""
+        return [*self._last.values(), *list(self._recent)[-1:]]
+
+    def recent_calls(self) -> list[_RecordedCall]:
+        """Return more calls, for the end of the process: other ranks may have made a different number of calls."""
+        return [*self._last.values(), *self._recent]
 
 
 class MpiProcesses:

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -90,8 +91,11 @@ class _Job:
     def _state(self) -> dict[str, object]:
         """Return the fields of a report."""
         calls = self.processes.history.calls()
+        # Between the two reads the process was in this collective, if they are equal.
+        pending, now, pending_later = self.processes.pending, time.monotonic(), self.processes.pending
         return {
-            "group": self.processes.pending,
+            "group": pending if pending == pending_later else None,
+            "time": now,
             "last_label": self.processes.last_label,
             "line": self._current_line(),
             "calls": calls,
@@ -115,7 +119,7 @@ class _Job:
                 self._done.set()
                 return
             state = self._state()
-            if state != reported or state["group"] is not None:
+            if state != {**reported, "time": state["time"]} or state["group"] is not None:
                 self._send(**state)
                 reported = state
 
@@ -143,7 +147,7 @@ class _Job:
     def _finish(self) -> None:
         if self.failed and self.size > 1:
             self.fail("the command failed")
-        self._send(finished=True, calls=self.processes.history.calls())
+        self._send(finished=True, calls=self.processes.history.recent_calls())
         # The monitor compares the calls of all ranks; MPI waits for the other ranks as well.
         self._done.wait(_DONE_SECONDS)
 

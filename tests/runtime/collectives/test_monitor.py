@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from dlc.runtime.collectives.monitor import ABORT, JobState, serve
+from dlc.runtime.collectives.mpi import CallHistory
 
 
 def job(*states: dict[str, Any]) -> JobState:
     """Return a job whose ranks reported these states at time 0."""
     state = JobState(len(states), timeout_seconds=300)
-    for rank, fields in enumerate(states):
-        state.report(rank, {"process": f"process {rank}", "line": f"train.py:{rank}", **fields}, 0.0)
+    # Only reports after the end of a rank show that others wait for it.
+    for rank, fields in sorted(enumerate(states), key=lambda entry: "finished" not in entry[1]):
+        state.report(rank, {"process": f"process {rank}", "line": f"train.py:{rank}", "group": None, "time": 0.0, **fields})
     return state
 
 
@@ -31,36 +33,67 @@ def test_killed_rank() -> None:
         state.lost(0)
         == "rank 0 of 3 (process 0) was killed or crashed at train.py:0; its last collective: dl.all_reduce at train.py:9"
     )
-    state.report(2, {"failed": True}, 1.0)
+    state.report(2, {"failed": True})
     assert state.lost(0) is None  # a consequence
+
+
+WAITS = waits("dl.all_reduce at train.py:9", 0, 1)
 
 
 def test_finished_ranks_do_not_wait() -> None:
     """The last report of a rank may say that it is in a collective, though it has left it and finished."""
-    state = job(waits("dl.all_reduce at train.py:9", 0, 1), {"finished": True})
-    state.report(0, {"finished": True}, 10.0)
+    state = job(WAITS, {"finished": True})
+    state.report(0, {**WAITS, "time": 10.0})
+    state.report(0, {"finished": True})
     assert state.fault() is None
 
 
-def test_ranks_that_do_not_report_do_not_wait() -> None:
-    """A rank that has left a collective reports late if its threads hold each other up."""
-    state = job(waits("dl.all_reduce at train.py:9", 0, 1), {"finished": True})
-    state.report(1, {}, 10.0)
+def test_ranks_wait_after_the_end_of_the_missing_rank() -> None:
+    """A rank that waited for another one may leave the collective, and report that after the other one has finished."""
+    state = job(WAITS, {})
+    state.report(0, {**WAITS, "time": 10.0})
+    state.report(1, {"finished": True})
     assert state.fault() is None
-    state.report(0, {}, 10.0)
+    state.report(0, {**WAITS, "time": 11.0})
+    assert state.fault() is None
+    state.report(0, {**WAITS, "time": 14.0})
     assert state.fault() is not None
+
+
+def test_times_are_those_of_the_waiting_rank() -> None:
+    """Reports that arrive late do not make a wait longer."""
+    state = job(WAITS, {"finished": True})
+    state.report(1, {"time": 10.0, "group": None})
+    state.report(0, {**WAITS, "time": 1.0})
+    assert state.fault() is None
 
 
 def test_different_orders_of_calls() -> None:
     """Ranks report at different times: calls are compared by their numbers."""
     state = job({"calls": [[1, 7, "f"], [2, 8, "g"]]}, {"calls": [[2, 8, "g"]]})
     assert state.fault() is None
-    state.report(0, {"calls": [[3, 9, "f"]]}, 0.5)
-    state.report(1, {"calls": [[4, 11, "f"]]}, 0.5)
+    state.report(0, {"calls": [[3, 9, "f"]]})
+    state.report(1, {"calls": [[4, 11, "f"]]})
     assert state.fault() is None
-    state.report(0, {"finished": True, "calls": [[4, 10, "g"]]}, 1.0)
-    expected = "ranks 1 and 0 called programs in different orders, so that results are wrong; call 4: rank 1 f, rank 0 g"
+    state.report(0, {"finished": True, "calls": [[4, 10, "g"]]})
+    expected = (
+        "ranks 1 and 0 called different programs, so that results are wrong or ranks wait forever; call 4: "
+        "rank 1 f near train.py:1, rank 0 g near train.py:0"
+    )
     assert state.fault() == expected
+
+
+def test_different_numbers_of_calls() -> None:
+    """The last calls of finished ranks are compared, though one of them made more calls."""
+    histories = CallHistory(), CallHistory()
+    for history, labels in zip(histories, ("fffgfff", "ffffff"), strict=True):
+        for label in labels:
+            history.record(label)
+    state = job(*({"calls": history.calls()} for history in histories))
+    assert state.fault() is None
+    for rank, history in enumerate(histories):
+        state.report(rank, {"finished": True, "calls": history.recent_calls()})
+    assert "a call before call 6: rank 1 f near train.py:1, rank 0 f near train.py:0" in (state.fault() or "")
 
 
 @pytest.mark.parametrize(
@@ -83,15 +116,16 @@ def test_different_orders_of_calls() -> None:
 )
 def test_waiting_ranks(states: list[dict[str, Any]], seconds: float, message: str | None) -> None:
     state = job(*states)
-    for rank in range(len(states)):
-        state.report(rank, {}, seconds)
+    for rank, fields in enumerate(states):
+        if "finished" not in fields:
+            state.report(rank, {"group": None, **fields, "time": seconds})
     assert state.fault() == message
 
 
 def test_rank_that_has_not_started() -> None:
     state = JobState(2, timeout_seconds=300)
-    state.report(0, waits("a", 0, 1), 0.0)
-    state.report(0, {}, 300.0)
+    for seconds in (0.0, 300.0):
+        state.report(0, {**waits("a", 0, 1), "time": seconds})
     assert state.fault() == "a: rank 0 waited 300 s for rank 1: rank 1 is at its start"
 
 
