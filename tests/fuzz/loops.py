@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -68,10 +69,18 @@ def _traced(program: RandomLoops, is_forward: bool = False) -> Callable[..., Any
     return lambda *inputs: interpreter.run(program.body, State(*inputs))
 
 
+@lru_cache(maxsize=1)
+def _gradient(program: RandomLoops, target: str) -> Callable[..., Any]:
+    """Return the compiled gradient of the loss, which two checks call."""
+    function = _traced(program)
+    gradient = dlc.grad(lambda *s: _loss(function(*s)), argnums=_SMOOTH_POSITIONS)
+    return dlc.jit(gradient, target=target, num_threads=1, cache=False)
+
+
 def _check_results(program: RandomLoops, seed: int, target: str) -> str | None:
     inputs = program.inputs(seed)
     results = dlc.jit(_traced(program), target=target, num_threads=1, cache=False)(*inputs)
-    return _difference(results, _plain(program, inputs), _perturbed_results(program, inputs))
+    return _difference(program, inputs, results)
 
 
 def _check_batch(program: RandomLoops, seed: int, target: str) -> str | None:
@@ -80,7 +89,7 @@ def _check_batch(program: RandomLoops, seed: int, target: str) -> str | None:
     results = dlc.jit(dlc.vmap(_traced(program)), target=target, num_threads=1, cache=False)(*inputs)
     for k, lane in enumerate(lanes):
         result = [np.asarray(values)[k] for values in results]
-        mismatch = _difference(result, _plain(program, lane), _perturbed_results(program, lane))
+        mismatch = _difference(program, lane, result)
         if mismatch is not None:
             return f"lane {k}: {mismatch}"
     return None
@@ -88,7 +97,7 @@ def _check_batch(program: RandomLoops, seed: int, target: str) -> str | None:
 
 def _check_derivatives(program: RandomLoops, seed: int, target: str) -> str | None:
     """Compare the gradient and the derivative along a direction with finite differences."""
-    inputs, rng, function = program.inputs(seed), np.random.default_rng(seed), _traced(program)
+    inputs, rng = program.inputs(seed), np.random.default_rng(seed)
 
     directions = {name: rng.uniform(-1, 1, np.shape(getattr(inputs, name))) for name in _SMOOTH}
 
@@ -100,8 +109,7 @@ def _check_derivatives(program: RandomLoops, seed: int, target: str) -> str | No
     expected, other = ((moved(h) - moved(-h)) / (2 * h) for h in _DIFFERENCE_STEPS)
     if not abs(expected - other) <= 1e-3 * (1 + abs(expected)):
         return None
-    jitted: dict[str, Any] = {"target": target, "num_threads": 1, "cache": False}
-    gradient = dlc.jit(dlc.grad(lambda *s: _loss(function(*s)), argnums=_SMOOTH_POSITIONS), **jitted)
+    gradient = _gradient(program, target)
 
     def along_directions(inputs: State) -> float:
         return sum(float(np.sum(np.asarray(g) * directions[n])) for n, g in zip(_SMOOTH, gradient(*inputs), strict=True))
@@ -114,7 +122,8 @@ def _check_derivatives(program: RandomLoops, seed: int, target: str) -> str | No
         return _loss(forward_function(*inputs._replace(**dict(zip(_SMOOTH, values, strict=True)))))
 
     primals = tuple(getattr(inputs, n) for n in _SMOOTH)
-    _, forward = dlc.jit(lambda x, v: dlc.jvp(along, x, v), **jitted)(primals, tuple(directions.values()))
+    derivative = dlc.jit(lambda x, v: dlc.jvp(along, x, v), target=target, num_threads=1, cache=False)
+    _, forward = derivative(primals, tuple(directions.values()))
     if not abs(reverse - float(forward)) <= _TOLERANCE * (1 + abs(reverse)):
         return f"gradient: {reverse!r}, jvp: {float(forward)!r}"
     if abs(along_directions(_perturbed(inputs)) - reverse) > _DERIVATIVE_TOLERANCE * (1 + abs(reverse)):
@@ -136,9 +145,8 @@ def _check_batch_gradient(program: RandomLoops, seed: int, target: str) -> str |
     def total(*batch: Any) -> Any:
         return dlc.vmap(lambda *s: _loss(function(*s)))(*batch).sum()
 
-    jitted: dict[str, Any] = {"target": target, "num_threads": 1, "cache": False}
-    results = dlc.jit(dlc.grad(total, argnums=_SMOOTH_POSITIONS), **jitted)(*inputs)
-    single = dlc.jit(dlc.grad(lambda *s: _loss(function(*s)), argnums=_SMOOTH_POSITIONS), **jitted)
+    results = dlc.jit(dlc.grad(total, argnums=_SMOOTH_POSITIONS), target=target, num_threads=1, cache=False)(*inputs)
+    single = _gradient(program, target)
     for k, lane in enumerate(lanes):
         for name, result, want, other in zip(_SMOOTH, results, single(*lane), single(*_perturbed(lane)), strict=True):
             got, want, other = np.asarray(result)[k], np.asarray(want), np.asarray(other)
@@ -158,17 +166,24 @@ def _perturbed(inputs: State, perturbation: float = _PERTURBATIONS[0]) -> State:
     return inputs._replace(a=inputs.a * factor, b=inputs.b * factor, m=inputs.m * factor)
 
 
-def _difference(results: Any, expected: State, perturbed: Sequence[State]) -> str | None:
-    """Return a difference that exceeds what rounding explains, given results with rounding errors.
-
-    If one result of a program is chaotic, the others may be: none is compared.
-    """
+def _difference(program: RandomLoops, inputs: State, results: Any) -> str | None:
+    """Return a difference from the plain program that exceeds what rounding explains."""
+    expected = _plain(program, inputs)
+    if _difference_beyond(results, expected, [0.0] * len(expected)) is None:
+        return None
+    perturbed = _perturbed_results(program, inputs)
     roundings = [
         max(np.max(np.abs(np.asarray(other).astype(np.float64) - want), initial=0.0) for other in others)
         for want, *others in zip(expected, *perturbed, strict=True)
     ]
     if not all(rounding <= _MAX_COMPARED_ROUNDING for rounding in roundings):
+        # If one result of a program is chaotic, the others may be: none is compared.
         return None
+    return _difference_beyond(results, expected, roundings)
+
+
+def _difference_beyond(results: Any, expected: State, roundings: Sequence[float]) -> str | None:
+    """Return a difference of results that exceeds the tolerance, given changes of each result by rounding errors."""
     for name, got, want, rounding in zip(State._fields, results, expected, roundings, strict=True):
         got, want = (np.asarray(x).astype(np.float64) for x in (got, want))
         bound = _TOLERANCE * (1 + np.abs(want)) + _AMPLIFICATION * rounding

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,8 @@ import dlc.numpy as dnp
 
 INTEGERS = ("int8", "uint8", "int16", "int32", "int64", "uint32")
 _MAX_DEPTH = 3
+# Loops of one statement run fewer steps than this.
+_STEP_LIMIT = 12
 
 
 class State(NamedTuple):
@@ -209,16 +212,18 @@ class Interpreter:
             position = (t.k.astype(np.int64) * (statement.numbers[0] + 1)) % n
             return t._replace(a=self._np.sin(t.a + s.y[position]), k=t.k + t.k.dtype.type(1))
 
-        return self._control.for_loop(statement.numbers[1] % 12, body, s)._replace(k=s.k)
+        return self._control.for_loop(statement.numbers[1] % _STEP_LIMIT, body, s)._replace(k=s.k)
 
     def _random(self, statement: Statement, s: State) -> State:
         """Add random numbers, whose key is folded with the number of the step."""
-        return s._replace(a=self._np.sin(self._control.sum_random(statement.numbers[0], statement.numbers[1] % 12, s.a)))
+        return s._replace(
+            a=self._np.sin(self._control.sum_random(statement.numbers[0], statement.numbers[1] % _STEP_LIMIT, s.a))
+        )
 
     def _custom(self, statement: Statement, s: State) -> State:
         """Apply a function with its own derivative in a loop."""
         body = lambda t: t._replace(a=self._control.half_sine(t.a + t.b))  # noqa: E731
-        return self._control.for_loop(statement.numbers[0] % 12, body, s)
+        return self._control.for_loop(statement.numbers[0] % _STEP_LIMIT, body, s)
 
     def _not_a_number(self, statement: Statement, s: State) -> State:
         """Run a loop whose condition compares with NaN or infinity; it runs never, or until a number of steps."""
@@ -290,8 +295,8 @@ class PlainControl:
         return body(s)
 
     def sum_random(self, seed: int, steps: int, total: Any) -> Any:
-        for i in range(steps):
-            total = total * 0.5 + np.asarray(_random_number(seed, i))
+        for number in _random_numbers(seed)[:steps]:
+            total = total * 0.5 + number
         return total
 
     def half_sine(self, x: Any) -> Any:
@@ -313,6 +318,12 @@ class PlainControl:
 
 def _random_number(seed: Any, i: Any) -> Any:
     return dlc.random.uniform(dlc.random.fold_in(dlc.random.key(seed), i), (), np.float64)
+
+
+@cache
+def _random_numbers(seed: int) -> Any:
+    """Return the random numbers of all steps; programs with the same key share them."""
+    return np.asarray(dlc.vmap(lambda i: _random_number(seed, i))(np.arange(_STEP_LIMIT)))
 
 
 @dlc.custom_vjp
