@@ -20,7 +20,8 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 _LENGTH = struct.Struct("<Q")
-# A process that waits takes no processor time: it times out when wall-clock time exceeds the limit by this factor.
+# A process that waits takes no processor time: it times out when wall-clock time exceeds the limit by this factor. Time for
+# which it is ready to run while other processes have the processors does not count.
 _WALL_CLOCK_FACTOR = 10
 
 
@@ -34,20 +35,28 @@ class Outcome(Generic[T]):
 
 
 @dataclass
-class _Child(Generic[T]):
+class Child(Generic[T]):
     process: int
     pipe: int
     items: list[T]
     began: float  # wall-clock time at the start of the current item
     spent: float = 0.0  # processor time before the current item, in seconds
+    queued: float = 0.0  # time ready to run without a processor before the current item, in seconds
     data: bytes = b""
 
     def is_late(self, seconds: float) -> bool:
         """Return whether the current item exceeds its limit of processor time, which excludes other load."""
-        waited = time.monotonic() - self.began
-        return waited > seconds and (
-            waited > _WALL_CLOCK_FACTOR * seconds or _processor_time(self.process) - self.spent > seconds
-        )
+        elapsed = time.monotonic() - self.began
+        if elapsed <= seconds:
+            return False
+        waited = elapsed - (_queue_time(self.process) - self.queued)
+        return waited > _WALL_CLOCK_FACTOR * seconds or _processor_time(self.process) - self.spent > seconds
+
+    def next_item(self) -> T:
+        """Return the current item, and begin with the next."""
+        self.began = time.monotonic()
+        self.spent, self.queued = _processor_time(self.process), _queue_time(self.process)
+        return self.items.pop(0)
 
 
 def run_supervised(
@@ -65,7 +74,7 @@ def run_supervised(
     Results are pickled; an exception of `function` is the item's death, with its traceback.
     """
     waiting = list(items)
-    children: list[_Child[T]] = []
+    children: list[Child[T]] = []
     try:
         while waiting or children:
             while waiting and len(children) < jobs:
@@ -79,8 +88,7 @@ def run_supervised(
                     child.data += chunk
                     ended = not chunk
                     for result, death in _messages(child):
-                        child.began, child.spent = time.monotonic(), _processor_time(child.process)
-                        yield Outcome(child.items.pop(0), result, death)
+                        yield Outcome(child.next_item(), result, death)
                 late = not ended and bool(child.items) and child.is_late(seconds)
                 if not ended and not late:
                     continue
@@ -94,12 +102,12 @@ def run_supervised(
             _end(child, True, seconds)
 
 
-def _start(function: Callable[[T], object], items: list[T], memory: int | None) -> _Child[T]:
+def _start(function: Callable[[T], object], items: list[T], memory: int | None) -> Child[T]:
     source, sink = os.pipe()
     process = os.fork()
     if process:
         os.close(sink)
-        return _Child(process, source, list(items), time.monotonic())
+        return Child(process, source, list(items), time.monotonic())
     try:
         os.close(source)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -121,7 +129,7 @@ def _start(function: Callable[[T], object], items: list[T], memory: int | None) 
         os._exit(0)
 
 
-def _messages(child: _Child[T]) -> Iterator[tuple[object, str | None]]:
+def _messages(child: Child[T]) -> Iterator[tuple[object, str | None]]:
     """Yield the complete messages that a child has sent."""
     while len(child.data) >= _LENGTH.size:
         (length,) = _LENGTH.unpack_from(child.data)
@@ -132,7 +140,7 @@ def _messages(child: _Child[T]) -> Iterator[tuple[object, str | None]]:
         yield pickle.loads(answer)
 
 
-def _end(child: _Child[T], kill: bool, seconds: float) -> str:
+def _end(child: Child[T], kill: bool, seconds: float) -> str:
     """Wait for a child, or kill it; return how it ended."""
     if kill:
         os.kill(child.process, signal.SIGKILL)
@@ -153,6 +161,15 @@ def _processor_time(process: int) -> float:
     except OSError:
         return 0.0
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def _queue_time(process: int) -> float:
+    """Return the seconds for which a process was ready to run without a processor; 0 if the system does not record them."""
+    try:
+        with open(f"/proc/{process}/schedstat") as file:
+            return int(file.read().split()[1]) / 1e9
+    except OSError:
+        return 0.0
 
 
 def _address_space() -> int:

@@ -35,6 +35,7 @@ from tests.fuzz import (
     regions,
     shapes,
     shardings,
+    supervise,
 )
 from tests.fuzz.bounded_value import BoundedArray, difference
 from tests.fuzz.bounds import track
@@ -253,6 +254,13 @@ def test_failing_items_are_reported_and_others_continue() -> None:
     words = {"crashes": "SIGABRT", **ends, "allocates": "MemoryError", "raises": "wrong", "exits": "status 3"}
     for item, word in words.items():
         assert word in (outcomes[item].death or "")
+
+
+def test_a_process_without_a_processor_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = supervise.Child(os.getpid(), pipe=-1, items=["item"], began=time.monotonic() - 100, spent=time.process_time() + 100)
+    for queue_seconds, is_late in ((0, True), (95, False)):
+        monkeypatch.setattr(supervise, "_queue_time", lambda process, seconds=queue_seconds: seconds)
+        assert child.is_late(5) == is_late
 
 
 def _bound(op: type, *operands: BoundedArray, **properties: object) -> BoundedArray:
