@@ -143,9 +143,8 @@ def _for_each_element(
 
 def _rebind(builder: FormulaBuilder, like: Bits | Float, value: SSAValue) -> Bits | Float:
     """Return a value as bits or floats with another builder; its type gives the shape."""
-    format_ = find_format(like.format.float_type)
-    t = format_.float_type if value.type == like.value.type else element_of(format_.float_type)
-    return type(like)(builder, find_format(t), value)
+    is_element = value.type != like.value.type
+    return type(like)(builder, find_format(element_of(like.format.float_type)) if is_element else like.format, value)
 
 
 def _builder_before(terminator: Operation, builder: FormulaBuilder) -> FormulaBuilder:

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from dlc.ir import AffineMap, DenseIntOrFPElementsAttr, IndexType, VectorType, arith, f32, i32, i64, memref
 from dlc.passes.loops.formula import Bits, Float, fma, select
+from dlc.passes.loops.slow_path import emit_loop
 from dlc.passes.structured import ConstantPool, OpBuilder
 
 # ⌊2/π · 2^1280⌋: enough digits for the largest f64.
@@ -45,11 +46,9 @@ def reduce_argument(x: Float) -> tuple[Bits, Float]:
     position = bits.unsigned_shift(f.mantissa) - first_bit
     mantissa_limbs = [mantissa] if is_f32 else [mantissa & _LIMB_MASK, mantissa.unsigned_shift(_LIMB_BITS)]
     count = 3 * len(mantissa_limbs)
-    digits = _load_limbs(position.unsigned_shift(5), count + 1, (2 * f.bias + 1 - first_bit) // _LIMB_BITS)
-    shift = position & (_LIMB_BITS - 1)
-    # Shift within 64 bits, so that a shift by 0 needs no special case.
-    aligned_digits = [(((a << _LIMB_BITS) | b) << shift).unsigned_shift(_LIMB_BITS) for a, b in pairwise(digits)]
-    limbs = _product(mantissa_limbs, aligned_digits)
+    last_digit = position.unsigned_shift(5) + count
+    digits = _DigitTable(last_digit, (2 * f.bias + 1 - first_bit) // _LIMB_BITS + count)
+    limbs = _product(mantissa_limbs, digits, last_digit, position & (_LIMB_BITS - 1), count)
     # As a signed integer, `fraction` is the distance from the nearest multiple of π/2; if it is negative, n is rounded up.
     fraction = (limbs[0] << _LIMB_BITS + 2) | (limbs[1] << 2) | limbs[2].unsigned_shift(_LIMB_BITS - 2)
     n = limbs[0].unsigned_shift(_LIMB_BITS - 2) + fraction.unsigned_shift(63)
@@ -91,31 +90,45 @@ def _truncate(wide: Bits, x: Float) -> Bits:
     return Bits(x.builder, x.format, narrow)
 
 
-def _load_limbs(first: Bits, count: int, max_first: int) -> list[Bits]:
-    """Load `count` limbs of 2/π from index `first` ≤ `max_first` on, from a local table."""
-    limb_shifts = range(TWO_OVER_PI_BITS, TWO_OVER_PI_BITS - _LIMB_BITS * (max_first + count), -_LIMB_BITS)
-    limb_values = [
-        (TWO_OVER_PI >> limb_shift) & _LIMB_MASK if 0 <= limb_shift < TWO_OVER_PI_BITS else 0 for limb_shift in limb_shifts
-    ]
-    builder, t = first.builder, VectorType(i64, [len(limb_values)])
-    constants = ConstantPool(builder.constants.function)
-    ops = OpBuilder(constants, builder.block, builder.anchor.location, builder.anchor)
-    array = ops.alloca(i64, (len(limb_values),))
-    table = constants.get(DenseIntOrFPElementsAttr.from_list(cast(Any, t), limb_values), t)
-    ops.transfer_write(table, array, [0], AffineMap.identity(1))
-    start = builder.insert(arith.IndexCastOp, [first.value], IndexType())
-    limb_indices = (ops.value(ops.add(start, k)) for k in range(count))
-    loads = (ops.op(memref.LoadOp.create(operands=[array, index], result_types=[i64])) for index in limb_indices)
-    return [Bits(builder, first.format, limb) for limb in loads]
+class _DigitTable:
+    """The 32-bit limbs of 2/π in a local table, preceded by a zero limb."""
+
+    def __init__(self, index: Bits, max_index: int) -> None:
+        shifts = range(TWO_OVER_PI_BITS, TWO_OVER_PI_BITS - _LIMB_BITS * (max_index + 1), -_LIMB_BITS)
+        limbs = [(TWO_OVER_PI >> shift) & _LIMB_MASK if 0 <= shift < TWO_OVER_PI_BITS else 0 for shift in shifts]
+        builder, t = index.builder, VectorType(i64, [len(limbs)])
+        constants = ConstantPool(builder.constants.function)
+        ops = OpBuilder(constants, builder.block, builder.anchor.location, builder.anchor)
+        self._array = ops.alloca(i64, (len(limbs),))
+        table = constants.get(DenseIntOrFPElementsAttr.from_list(cast(Any, t), limbs), t)
+        ops.transfer_write(table, self._array, [0], AffineMap.identity(1))
+
+    def load(self, index: Bits) -> Bits:
+        builder = index.builder
+        position = builder.insert(arith.IndexCastOp, [index.value], IndexType())
+        return Bits(builder, index.format, builder.insert(memref.LoadOp, [self._array, position], i64))
 
 
-def _product(mantissa_limbs: Sequence[Bits], factors: Sequence[Bits]) -> list[Bits]:
-    """Return the fractional limbs of (… + limb₁·2³² + limb₀) · 0.f₀f₁f₂…; a product, a limb and a carry fit 64 bits."""
-    total = [mantissa_limbs[0].constant(0)] * len(factors)
-    for k, limb in enumerate(mantissa_limbs):
-        carry = limb.constant(0)
-        for j in reversed(range(k, len(factors))):
-            digit_sum = factors[j] * limb + total[j - k] + carry
-            total[j - k] = digit_sum & _LIMB_MASK
-            carry = digit_sum.unsigned_shift(_LIMB_BITS)
-    return total
+def _product(mantissa_limbs: Sequence[Bits], digits: _DigitTable, last_index: Bits, shift: Bits, count: int) -> Sequence[Bits]:
+    """Return the fractional limbs of (… + limb₁·2³² + limb₀) · 0.f₀f₁f₂…
+
+    The factors f₀, f₁, … are `count` digits up to `last_index`, shifted left by `shift` bits. A loop computes a limb in each
+    iteration, from the last to the first: unrolled code would be longer than the rest of a formula. A product, a limb and a
+    carry fit 64 bits.
+    """
+    zero, num_carries = shift.constant(0), len(mantissa_limbs)
+
+    def step(index: Bits, digit: Bits, factor: Bits, *carries_and_limbs: Bits) -> tuple[Bits, ...]:
+        higher_digit = digits.load(index - 1)
+        # Shift within 64 bits, so that a shift by 0 needs no special case.
+        higher_factor = (((higher_digit << _LIMB_BITS) | digit) << shift).unsigned_shift(_LIMB_BITS)
+        limb, carries = index.constant(0), list[Bits]()
+        factors = (higher_factor, factor)[:num_carries]
+        for f, mantissa_limb, carry in zip(factors, mantissa_limbs, carries_and_limbs[:num_carries], strict=True):
+            total = f * mantissa_limb + limb + carry
+            limb = total & _LIMB_MASK
+            carries.append(total.unsigned_shift(_LIMB_BITS))
+        return (index - 1, higher_digit, higher_factor, *carries, limb, *carries_and_limbs[num_carries:-1])
+
+    start = (last_index, digits.load(last_index), *[zero] * (1 + num_carries + count))
+    return emit_loop(zero.constant(count), 1, step, start)[-count:]
