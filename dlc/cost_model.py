@@ -78,12 +78,15 @@ class UnrollingCosts:
         min_steps: The minimum k iterations of a loop. Loops of 64 are 4 to 6 % faster in convolutions, 0 to 3 % slower in
             attention.
         min_rows: The minimum rows of a register tile.
+        max_iteration_ops: The maximum ops of a k iteration. The overhead of longer iterations is small, and LLVM spills more in
+            longer blocks (Zen 5, AVX2, 32 rows times weights in blocks of 32: 10 to 20 % of the time).
     """
 
     factor: int = 4
     integer_factor: int = 2
     min_steps: int = 48
     min_rows: int = 2
+    max_iteration_ops: int = 100
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,10 @@ several words may be added before they are shifted:
     ((Σᵢ (aᵢ₀ · bᵢ₀ + aᵢ₁ · bᵢ₁) << 16) >> 16) + ((Σᵢ (aᵢ₂ · bᵢ₂ + aᵢ₃ · bᵢ₃) << 16) >> 16) + c
 
 If the target has an instruction for it, the instruction replaces the last addition and the other ops are not emitted.
+
+On x86-64, if a separate instruction adds a product to a sum, the sum passes through empty inline assembly, which keeps
+additions in the order of the text. Otherwise LLVM's machine combiner reassociates them, and its scheduler moves products before
+them: a tile that needs all 16 registers then spills most products.
 """
 
 from __future__ import annotations
@@ -45,6 +49,8 @@ _INTRINSICS = {
     ("aarch64", "i16"): {4: "aarch64.neon.smull.v4i32"},
     ("aarch64", "u8i8"): {4: "aarch64.neon.usdot.v4i32.v16i8"},
 }
+# The constraints of inline assembly whose result is the vector register of its operand.
+_SAME_REGISTER = {"x86_64": "=v,0"}
 # The LLVM type of the elements that are packed in a word.
 _ELEMENT_TYPES = {"i16": "i16", "u8i8": "i8", "u8i7": "i8", "bf16": "bfloat"}
 
@@ -270,8 +276,15 @@ class LlvmDotProductWriter(LlvmByteTableWriter):
         sums = [self._multiply_pairs(product.dot, *register) for register in words]
         if (totals := self.pair_sums.get(product)) is not None:
             pairs = (type.with_kind("i16").with_width(2 * type.width) for type in registers)
-            sums = [self.compute("add", *operands) for operands in zip(pairs, totals, sums, strict=True)]
+            sums = [self._add_in_order(*operands) for operands in zip(pairs, totals, sums, strict=True)]
         self.pair_sums[product] = sums
+
+    def _add_in_order(self, type: Register, a: str, b: str) -> str:
+        """Emit `a + b` so that the code generator computes it before any later product."""
+        total, constraints = self.compute("add", type, a, b), _SAME_REGISTER.get(self.target.architecture)
+        if constraints is None:
+            return total
+        return self.define(f'call {llvm_type(type)} asm sideeffect "", "{constraints}"({llvm_type(type)} {total})', total)
 
     def _multiply_pairs(self, name: str, type: Register, a: str, b: str) -> str:
         """Emit the sums of pairs of products, in 16 bits."""
@@ -285,7 +298,7 @@ class LlvmDotProductWriter(LlvmByteTableWriter):
         pair_type = f"<{2 * type.width} x i16>"
         function = f"call {llvm_type(type)} @llvm.{self.names['i16'][type.width]}"
         call = f"{function}({pair_type} {pairs}, {pair_type} splat (i16 {multiplier}))"
-        return self.compute("add", type, self.define(call, pairs), c)
+        return self._add_in_order(type, self.define(call, pairs), c)
 
     def _bitcast(self, type: Register, x: str, elements: str) -> str:
         """Emit the elements of the words of a register."""
@@ -304,9 +317,8 @@ class LlvmDotProductWriter(LlvmByteTableWriter):
             return self.define(f"{function}({vector_type} {c}, {element_vector_type} {a}, {element_vector_type} {b})", c, a, b)
         if self.target.architecture == "aarch64":
             return self.compute("add", type, self._added_pairs(function, Register("i16", count), a, b), c)
-        return self.compute(
-            "add", type, self.define(f"{function}({element_vector_type} {a}, {element_vector_type} {b})", a, b), c
-        )
+        product = self.define(f"{function}({element_vector_type} {a}, {element_vector_type} {b})", a, b)
+        return self._add_in_order(type, product, c)
 
     def _added_pairs(self, multiply: str, register: Register, a: str, b: str) -> str:
         """Multiply each half of the integers and add neighboring products."""

@@ -23,9 +23,9 @@ class UnrollReductionsPass(TargetPass, KernelPass):
         %main = scf.for %k = 0 to 768 step 4 iter_args(%acc = %zero) { f(%k + 3, f(%k + 2, f(%k + 1, f(%k, %acc)))) }
         %sum = scf.for %k = 768 to 770 step 1 iter_args(%acc = %main) { %new = f(%k, %acc) }
 
-    A loop whose accumulators leave few registers free is not unrolled. The order of additions does not change. A processor
-    whose front end is shared by two hardware threads decodes half as many instructions per cycle, and short vectors need more
-    instructions for the same work.
+    A loop whose accumulators leave few registers free, or whose iterations have many ops, is not unrolled. The order of
+    additions does not change. A processor whose front end is shared by two hardware threads decodes half as many instructions
+    per cycle, and short vectors need more instructions for the same work.
     """
 
     name = "unroll-reductions"
@@ -40,6 +40,7 @@ class UnrollReductionsPass(TargetPass, KernelPass):
             if (
                 isinstance(op, scf.ForOp)
                 and _is_innermost(op)
+                and len(op.body.block.ops) <= settings.max_iteration_ops
                 and num_accumulator_rows(op) >= settings.min_rows
                 and accumulator_bytes(op) <= max_bytes
             ):

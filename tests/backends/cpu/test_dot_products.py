@@ -7,10 +7,13 @@ import re
 import numpy as np
 import pytest
 
+import dlc
 from dlc.backends.cpu.llvm import assembly
 from dlc.dialects import dl
 from dlc.emission.llvm.kernel import emit_kernel
 from dlc.ir import Context, SSAValue, i32
+from dlc.language_models.layers import linear
+from dlc.language_models.quantized_matrix import QuantizedMatrix
 from dlc.machine.architectures import HOST
 from dlc.passes.base import kernels_of
 from dlc.pipelines import stages_of
@@ -62,3 +65,12 @@ def test_instruction(name: str, max_weight: int, instructions: dict[str, str]) -
     # The other registers are callee-saved, and 7-bit products need a register for the ones that add pairs.
     if target.architecture == HOST and max_weight == 127:
         assert "Spill" not in code
+
+
+@pytest.mark.skipif(HOST != "x86_64", reason="AVX2")
+def test_tiles_of_weight_only_products_spill_few_vectors() -> None:
+    weights = np.random.default_rng(0).integers(-128, 127, (64, 2048), np.int8, endpoint=True)
+    matrix = QuantizedMatrix(weights, np.ones((64, 64), np.float16))
+    product = dlc.jit(target="cpu:avx2")(lambda x: linear(x, matrix)).lower(np.ones((32, 2048), np.float32))
+    code = product.as_text("asm")
+    assert len(re.findall(r"32-byte Spill", code)) < len(re.findall(r"vpmaddwd", code)) / 4

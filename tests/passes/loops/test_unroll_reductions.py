@@ -65,6 +65,14 @@ def test_short_loops_are_not_unrolled() -> None:
     assert set(accumulating_loops(unrolled(KERNELS["matmul"], factor=13, min_steps=1))) == {range(24)}
 
 
+def test_loops_with_many_ops_per_iteration_are_not_unrolled() -> None:
+    loops = (op for op in unrolled(KERNELS["matmul"], min_steps=25).walk() if isinstance(op, scf.ForOp) and op.results)
+    max_ops = max(len(loop.body.block.ops) for loop in loops)
+    for limit, expected in ((0, {range(24)}), (max_ops, {range(0, 24, 4)})):
+        module = unrolled(KERNELS["matmul"], min_steps=1, min_rows=1, max_iteration_ops=limit)
+        assert set(accumulating_loops(module)) == expected
+
+
 def test_zen_4_does_not_unroll() -> None:
     assert {name for name, target in CPU_LEVELS.items() if target.costs.unrolling is not None} == {
         *("cpu:avx2", "cpu:avx2_vnni", "cpu:avx512", "cpu:avx512_vnni", "cpu:avx512_fp16")
