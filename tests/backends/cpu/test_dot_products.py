@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,6 +72,10 @@ def test_instruction(name: str, max_weight: int, instructions: dict[str, str]) -
 def test_tiles_of_weight_only_products_spill_few_vectors() -> None:
     weights = np.random.default_rng(0).integers(-128, 127, (64, 2048), np.int8, endpoint=True)
     matrix = QuantizedMatrix(weights, np.ones((64, 64), np.float16))
-    product = dlc.jit(target="cpu:avx2")(lambda x: linear(x, matrix)).lower(np.ones((32, 2048), np.float32))
-    code = product.as_text("asm")
+
+    @dlc.jit(target="cpu:avx2")
+    def product(x: Any) -> Any:
+        return linear(x, matrix)
+
+    code = product.lower(np.ones((32, 2048), np.float32)).as_text("asm")
     assert len(re.findall(r"32-byte Spill", code)) < len(re.findall(r"vpmaddwd", code)) / 4
