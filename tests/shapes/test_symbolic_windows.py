@@ -1,4 +1,4 @@
-"""Gradients of pooling and convolution over images of symbolic size: one program for all images, without a warning."""
+"""Pooling and convolution over images of symbolic size, and gradients: one program for all images, without a warning."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import dlc
@@ -39,3 +40,25 @@ def test_gradients_of_windows(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     static = dlc.jit(gradient, target="reference", cache=False)
     for x, result in zip(images, results, strict=True):
         np.testing.assert_allclose(result, static(x), 1e-4, 1e-4, err_msg=str(x.shape))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "kernel_shape=[3,2], pads=[1,0,2,1], strides=[2,1]",
+        "kernel_shape=[2,3], pads=[1,1,1,1], dilations=[2,1]",
+        "kernel_shape=[3,3], pads=[2,2,2,2], strides=[3,3]",
+    ],
+)
+def test_averages_of_unpadded_elements(settings: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def model(shape: str) -> Any:
+        text = f'<ir_version: 10, opset_import: ["" : 21]> g (float[{shape}] x) => (float[b,c,h,w] y)'
+        return onnx.parser.parse_model(f"{text} {{ y = AveragePool<{settings}>(x) }}")
+
+    images = [np.arange(np.prod(s)).reshape(s).astype(np.float32) for s in ((1, 2, 3, 4), (2, 2, 9, 6), (1, 2, 12, 7))]
+    static = [dlc.compile_model(model(str([*x.shape])[1:-1]), target="reference")(x=x)["y"] for x in images]
+    compiled = count_compilations(monkeypatch)
+    symbolic = dlc.compile_model(model("B,2,H,W"), cache=False, num_threads=1)
+    for x, expected in zip(images, static, strict=True):
+        np.testing.assert_allclose(symbolic(x=x)["y"], expected, 1e-5)
+    assert not compiled

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from operator import sub
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from dlc.frontend.onnx.operators.images.sliding_windows import (
 )
 from dlc.frontend.onnx.operators.movement.slicing import pad_tensor
 from dlc.frontend.onnx.registry import Converter, ConverterTable
-from dlc.shapes.dims import Size, UndecidableError, is_static, product
+from dlc.shapes.dims import is_static, product
 
 table = ConverterTable()
 
@@ -135,10 +137,8 @@ def global_lp_pool(node: OnnxNode) -> ImportedValue:
 @table("AveragePool")
 def average_pool(node: OnnxNode) -> ImportedValue:
     emit, x, w = node.emit, node.emit.widen(node[0]), _windows(node)
-    counts = _element_counts(x.shape[2:], w, *_counted_padding(node, w))
     total = _pool(node, dl.SumPoolOp, channels_last(node, x), w, emit.scalar(0.0, x))
-    factors = 1.0 / (counts[..., np.newaxis] if counts.ndim else counts)
-    factor = emit.constant(factors, numpy_dtype(x.element_type), f"{node.proto.output[0]}_reciprocal")
+    factor = _reciprocal_counts(node, x, w, *_counted_padding(node, w))
     return emit.cast(channels_first(node, emit(dl.MulOp, total, factor)), node[0].element_type)
 
 
@@ -153,21 +153,35 @@ def _counted_padding(node: OnnxNode, windows: SlidingWindows) -> tuple[Sequence[
     return pads[:rank], pads[rank:]
 
 
-def _element_counts(spatial: Sequence[Size], windows: SlidingWindows, low: Sequence[int], high: Sequence[int]) -> Array:
-    """Return the number of elements that each window averages; rank 0 if it is equal for all windows."""
-    if (tuple(low), tuple(high)) == (windows.low, windows.high):
-        return np.asarray(float(np.prod(windows.kernel)))
-    counts = np.ones(())
-    for axis, size in enumerate(spatial):
-        if not isinstance(size, int):
-            raise UndecidableError(f"the number of elements in an average at the boundary requires a static size, got {size}")
-        padded = size + windows.low[axis] + windows.high[axis]
-        starts = np.arange(0, padded - windows.extents[axis] + 1, windows.strides[axis]) - windows.low[axis]
-        positions = starts[:, np.newaxis] + np.arange(windows.kernel[axis]) * windows.dilations[axis]
-        is_inside = ((positions >= -low[axis]) & (positions < size + high[axis])).sum(1)
-        counts = np.multiply.outer(counts, is_inside)
+def _reciprocal_counts(
+    node: OnnxNode, x: ImportedValue, w: SlidingWindows, low: Sequence[int], high: Sequence[int]
+) -> ImportedValue:
+    """Return 1 / the number of elements that each window averages; a scalar if it is equal for all windows.
+
+    The elements along an axis of symbolic size are counted at run time.
+    """
+    emit, rank, name = node.emit, len(w.kernel), f"{node.proto.output[0]}_reciprocal"
+    dtype = numpy_dtype(x.element_type)
+    if (tuple(low), tuple(high)) == (w.low, w.high):
+        return emit.constant(np.asarray(1.0 / np.prod(w.kernel)), dtype, name)
+    counts, runtime_counts = np.ones(()), list[ImportedValue]()
+    for axis, size in enumerate(x.shape[2:]):
+        if isinstance(size, int):
+            padded = size + w.low[axis] + w.high[axis]
+            starts = np.arange(0, padded - w.extents[axis] + 1, w.strides[axis]) - w.low[axis]
+            positions = starts[:, np.newaxis] + np.arange(w.kernel[axis]) * w.dilations[axis]
+            is_inside = ((positions >= -low[axis]) & (positions < size + high[axis])).sum(1)
+            counts = counts * is_inside.reshape(-1, *(1,) * (rank - axis))
+        else:
+            lengths = [low[axis] + size + high[axis] if a == axis else 1 for a in range(rank)]
+            ones = emit.broadcast(emit.scalar(1.0, x), [1, *lengths, 1])
+            uncounted = replace(w, low=tuple(map(sub, w.low, low)), high=tuple(map(sub, w.high, high)))
+            runtime_counts.append(_pool(node, dl.SumPoolOp, ones, uncounted.along(axis), emit.scalar(0.0, x)))
     # A window that contains only padding has an average of 0.
-    return np.maximum(counts, 1)
+    factor = emit.constant(1.0 / np.maximum(counts, 1), dtype, name)
+    for count in runtime_counts:
+        factor = emit(dl.DivOp, factor, emit(dl.MaximumOp, count, emit.scalar(1.0, x)))
+    return factor
 
 
 def _global(op: type[DlOp]) -> Converter:

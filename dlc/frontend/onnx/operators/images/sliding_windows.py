@@ -35,6 +35,15 @@ class SlidingWindows:
         """The extents of the dilated windows."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
 
+    def along(self, axis: int) -> SlidingWindows:
+        """Return the windows that slide along one axis only, over images with one element along the others."""
+
+        def only(values: Sequence[int], other: int) -> tuple[int, ...]:
+            return tuple(value if a == axis else other for a, value in enumerate(values))
+
+        kernel, strides, dilations = (only(values, 1) for values in (self.kernel, self.strides, self.dilations))
+        return SlidingWindows(kernel, strides, dilations, only(self.low, 0), only(self.high, 0))
+
 
 def sliding_windows(node: OnnxNode, kernel: Sequence[int], spatial: Sequence[Size]) -> SlidingWindows:
     """Return the windows that the attributes strides, dilations, pads, auto_pad and ceil_mode describe."""
