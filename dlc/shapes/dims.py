@@ -335,9 +335,7 @@ def is_zero(size: Size) -> bool | None:
     """Return whether a size is 0; None if that depends on the values of its symbols."""
     if isinstance(size, int):
         return size == 0
-    has_one_sign = len({c > 0 for c in size.terms.values()}) == 1
-    is_positive = () in size.terms and has_one_sign and all(is_nonnegative(Dim({m: 1})) for m in size.terms)
-    return False if is_positive else None
+    return False if is_nonnegative(size - 1) or is_nonnegative(-size - 1) else None
 
 
 def are_equal(a: Size, b: Size) -> bool:
@@ -397,7 +395,10 @@ def is_nonnegative(size: Size) -> bool:
     if quotients and len(quotients) <= _MAX_BOUNDED_QUOTIENTS:
         # Bounds of negative terms first: their only alternative is none.
         monomial, atom = min(quotients, key=lambda quotient: terms[quotient[0]] > 0)
-        return _is_bound_nonnegative(size, monomial, atom) or (terms[monomial] > 0 and _is_rest_nonnegative(size, monomial))
+        # Else a positive term and the sum of the others are nonnegative on their own.
+        is_term_nonnegative = terms[monomial] > 0 and all(map(_is_atom_nonnegative, monomial))
+        rest = Dim({m: factor for m, factor in terms.items() if m != monomial})
+        return _is_bound_nonnegative(size, monomial, atom) or (is_term_nonnegative and is_nonnegative(rest))
     if not all(all(map(_is_atom_nonnegative, monomial)) for monomial in terms):
         return False
     # n · n · m >= n · m: a product with further powers of its factors is at least as large.
@@ -427,12 +428,6 @@ def _is_bound_nonnegative(size: Size, monomial: Monomial, atom: tuple[Dim, Dim])
     other_terms = Dim({m: f * divisor for m, f in terms.items() if m != monomial})
     bound = atom[0] - (divisor - 1 if factor > 0 else 0)
     return is_nonnegative(other_terms + bound * Dim({tuple(other_atoms): factor}) + divisor - 1)
-
-
-def _is_rest_nonnegative(size: Size, monomial: Monomial) -> bool:
-    """Return whether a positive term and the sum of the others are nonnegative."""
-    factor = _terms(size)[monomial]
-    return all(map(_is_atom_nonnegative, monomial)) and is_nonnegative(size - Dim({monomial: factor}).simplified())
 
 
 def _is_atom_nonnegative(atom: Atom) -> bool:

@@ -81,18 +81,6 @@ def dimension_size(node: StableHloNode) -> StableHloValue:
     return node.build(dl.CastOp, node.build(dl.SizeOp, size=(size,), to=i64), to=node.element)
 
 
-def dynamic_broadcast_in_dim(node: StableHloNode) -> SSAValue:
-    return broadcast_to(node, shape_in(node, 1))
-
-
-def dynamic_iota(node: StableHloNode) -> SSAValue:
-    return iota_along(node, shape_in(node, 0))
-
-
-def dynamic_reshape(node: StableHloNode) -> SSAValue:
-    return node.reshape(node[0], shape_in(node, 1))
-
-
 def real_dynamic_slice(node: StableHloNode) -> SSAValue:
     """Slice with bounds that are sizes, or with a data-dependent start and limits of the form `start + size`."""
     begins, ends, strides = node[1], node[2], shape_in(node, 3)
@@ -109,18 +97,9 @@ def real_dynamic_slice(node: StableHloNode) -> SSAValue:
     return slice_at(node, starts, shape_of_elements(node, sizes, "its sizes"))
 
 
-def dynamic_pad(node: StableHloNode) -> SSAValue:
-    low, high, interior = (shape_in(node, k) for k in (2, 3, 4))
-    return pad_operand(node, low, high, interior)
-
-
 def dynamic_conv(node: StableHloNode) -> SSAValue:
     padding = shape_in(node, 2)
     return convolve(node, [padding[k : k + 2] for k in range(0, len(padding), 2)])
-
-
-def dynamic_gather(node: StableHloNode) -> SSAValue:
-    return gather_windows(node, shape_in(node, 2))
 
 
 def asserted_range(condition: SSAValue) -> tuple[str, SizeRange] | None:
@@ -142,11 +121,11 @@ def asserted_range(condition: SSAValue) -> tuple[str, SizeRange] | None:
 
 OPERATORS: dict[str, Converter] = {
     "stablehlo.get_dimension_size": dimension_size,
-    "stablehlo.dynamic_broadcast_in_dim": dynamic_broadcast_in_dim,
-    "stablehlo.dynamic_iota": dynamic_iota,
-    "stablehlo.dynamic_reshape": dynamic_reshape,
+    "stablehlo.dynamic_broadcast_in_dim": lambda node: broadcast_to(node, shape_in(node, 1)),
+    "stablehlo.dynamic_iota": lambda node: iota_along(node, shape_in(node, 0)),
+    "stablehlo.dynamic_reshape": lambda node: node.reshape(node[0], shape_in(node, 1)),
     "stablehlo.real_dynamic_slice": real_dynamic_slice,
-    "stablehlo.dynamic_pad": dynamic_pad,
+    "stablehlo.dynamic_pad": lambda node: pad_operand(node, *(shape_in(node, k) for k in (2, 3, 4))),
     "stablehlo.dynamic_conv": dynamic_conv,
-    "stablehlo.dynamic_gather": dynamic_gather,
+    "stablehlo.dynamic_gather": lambda node: gather_windows(node, shape_in(node, 2)),
 }

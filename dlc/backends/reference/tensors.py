@@ -60,9 +60,13 @@ def slices(op: tensor.ExtractSliceOp | tensor.InsertSliceOp, frame: Frame, shape
     slice_ = resolve_slice(op)
     offsets, sizes, strides = (resolve_sizes(frame, entries) for entries in (slice_.offsets, slice_.sizes, slice_.strides))
     for axis, (o, n, s, size) in enumerate(zip(offsets, sizes, strides, shape, strict=True)):
-        if n and (o < 0 or o + (n - 1) * s >= size):
+        if n and not (0 <= o < size and 0 <= o + (n - 1) * s < size):
             raise EvaluationError(f"{describe(op)}: {n} elements from {o} by {s} of axis {axis}, of size {size}")
-    return tuple(slice(int(o), int(o + n * s), int(s)) for o, n, s in zip(offsets, sizes, strides, strict=True))
+    # A slice that ends before index 0 has no stop: Python would count a negative one from the end.
+    stops = (o + n * s for o, n, s in zip(offsets, sizes, strides, strict=True))
+    return tuple(
+        slice(int(o), int(stop) if stop >= 0 else None, int(s)) for o, stop, s in zip(offsets, stops, strides, strict=True)
+    )
 
 
 def result_shape(op: Operation, dynamic: Sequence[SSAValue], frame: Frame) -> tuple[int, ...]:
