@@ -69,7 +69,7 @@ def attention_case(threads: int, target: str) -> Case:
         by_group = q.reshape(b, groups, heads // groups, n, depth)
         return attention(by_group, key[:, :, None], value[:, :, None], causal=True).reshape(q.shape)
 
-    sizes = {"rows": 4, "lanes": 16, "block": 16} if _AVX2 else {}
+    sizes = {"rows": 4, "lanes": 24} if _AVX2 else {}
     own = dlc.jit(num_threads=threads, target=target)(lambda q, key, value: flash_attention(q, key, value, **sizes))
     return own, grouped, arrays
 

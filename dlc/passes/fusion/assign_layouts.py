@@ -13,11 +13,12 @@ from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction
 from dlc.dialects.dl.movement.packing import PackOp, UnpackOp
+from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.programs.control import LoopLikeOp
-from dlc.dialects.dl.programs.program import DispatchOp
+from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.sizes import symbol
-from dlc.ir import Block, BlockArgument, Context, ModuleOp, SSAValue, ops_of
+from dlc.ir import AffineDimExpr, Block, BlockArgument, Context, ModuleOp, SSAValue, ops_of
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.contractions.fold_scales import weight_axes
 from dlc.passes.dl.rewriting import program_blocks
@@ -79,7 +80,7 @@ class AssignLayoutsPass(TargetPass):
             loop = None if weight in weight_expressions else _outermost_invariant_loop(dispatch, weight)
             if (weight not in weight_expressions and loop is None) or axis is None or 0 in shape_of(weight):
                 continue
-            tile = self._panel_width(contraction, kernel.representative)
+            tile = self._panel_width(contraction, kernel)
             packing = {"axis": axis, "tile": tile}
 
             def pack(build: DlBuilder, value: SSAValue, packing: dict[str, int] = packing) -> SSAValue:
@@ -95,26 +96,33 @@ class AssignLayoutsPass(TargetPass):
             replace_argument(kernel, argument, packed.type, unpack)
         return packed_arguments
 
-    def _panel_width(self, contraction: Contraction, sizes: Sequence[int]) -> int:
-        """Return the panel width for a contraction with these representative sizes."""
+    def _panel_width(self, contraction: Contraction, kernel: KernelOp) -> int:
+        """Return the panel width for a contraction of a kernel, for the kernel's representative sizes."""
         target, result = self.target, contraction.results[0]
-        symbol_sizes = {symbol(k): size for k, size in enumerate(sizes)}
+        symbol_sizes = {symbol(k): size for k, size in enumerate(kernel.representative)}
         *rows, channels = (int(substitute(s, symbol_sizes)) for s in shape_of(result))
         # Accumulators have at least four bytes.
-        accumulator_bytes = max(4, numpy_dtype(element_type_of(result)).itemsize)
-        decodes_weights, sums_per_step = contraction.dequantizes_weights, contraction.has_step_accumulators
-        # Tiles of a convolution's window cover rows of the image; other rows are linearized.
-        structure = contraction.structure()
-        has_window = sum(r and e != 1 for r, e in zip(structure.reductions, structure.extents, strict=True)) > 1
+        dtype = numpy_dtype(element_type_of(result))
         return choose_panel_width(
             channels,
             prod(rows),
-            target.lanes(accumulator_bytes),
+            target.lanes(max(4, dtype.itemsize)),
             target,
-            rows[-1] if has_window and rows else prod(rows),
-            decodes_weights=decodes_weights,
-            sums_per_step=sums_per_step,
+            rows[-1] if rows and _has_separate_rows(contraction) else prod(rows),
+            is_integer=dtype.kind in "iu",
+            decodes_weights=contraction.dequantizes_weights,
+            sums_per_step=contraction.has_step_accumulators,
         )
+
+
+def _has_separate_rows(contraction: Contraction) -> bool:
+    """Return whether a window, a stride or padding separates the rows of images, so that a tile covers part of one row."""
+    structure = contraction.structure()
+    has_window = sum(r and e != 1 for r, e in zip(structure.reductions, structure.extents, strict=True)) > 1
+    row = cast(AffineDimExpr, structure.maps[-1].results[-2]).position
+    has_stride = max(structure.maps[0].eval([d == row for d in range(len(structure.extents))], [])) > 1
+    block = contraction.parent_block()
+    return has_window or has_stride or (block is not None and any(isinstance(op, PadOp) for op in block.ops))
 
 
 @memoize_by_signature

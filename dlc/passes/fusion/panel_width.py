@@ -5,7 +5,7 @@ that leave registers for rows, the best one is chosen by three criteria, in this
 
 1. the fewest vectors computed in total, padding included, weighted by the time that a tile waits for its
    accumulators if the rows do not fill it;
-2. the nearest to two vectors, for which a tile has enough rows to hide the FMA latency;
+2. the nearest to the target's preferred width, and to two vectors for integers, whose products need registers;
 3. the widest, which needs the fewest loads.
 
 Exceptions:
@@ -35,12 +35,13 @@ def choose_panel_width(
     lanes: int,
     target: Target,
     row_extent: int = 0,
+    is_integer: bool = False,
     decodes_weights: bool = False,
     sums_per_step: bool = False,
 ) -> int:
     """Return the number of output channels in one panel, for a contraction with `rows` rows of results.
 
-    A tile has up to `row_extent` rows, such as the width of an image for a convolution with a window; 0 means `rows`.
+    A tile has up to `row_extent` rows, such as the width of an image if its rows are not adjacent; 0 means `rows`.
 
     The module describes the rules. With `decodes_weights`, weights are quantized; with `sums_per_step`, the contraction needs
     additional accumulators in each step of the reduction.
@@ -58,7 +59,7 @@ def choose_panel_width(
         rows <= (1 if decodes_weights else costs.few_rows)
         and rows * _MAX_PANEL_VECTORS + min(rows, _MAX_PANEL_VECTORS) + 1 <= target.vector_registers
     )
-    preferred_vectors = _MAX_PANEL_VECTORS if has_few_rows else 2
+    preferred_vectors = _MAX_PANEL_VECTORS if has_few_rows else 2 if is_integer else costs.panel_vectors
     max_vectors = _MAX_PANEL_VECTORS if target.vector_registers >= 32 or has_few_rows else 3
     if sums_per_step:
         max_vectors = min(max_vectors, vectors_per_eight_registers)
@@ -91,16 +92,22 @@ def _padded_row_elements(out_channels: int) -> int:
 def _latency_slowdown(vectors: int, rows: int, target: Target) -> float:
     """Return the time of a k iteration of all tiles that cover the rows, relative to that of their multiply-adds.
 
-    The multiply-adds of a tile take at least the latency of one, because each k iteration adds to the same accumulators. With
-    more than 16 registers, tiles are large enough.
+    The multiply-adds of a tile take at least the latency of one, because each k iteration adds to the same accumulators, and
+    longer if they do not hide the latency of loads. With more than 16 registers, tiles are large enough.
     """
+    costs = target.costs
     max_tile = max(1, (target.vector_registers - vectors - 1) // vectors)
     if target.vector_registers > 16 or rows == 0:
         return 1
 
-    def multiply_adds(tile: int) -> int:
-        """Return the multiply-adds for which there is time, of vectors, in tiles of `tile` rows."""
-        tiles = [tile] * (rows // tile) + [rows % tile] * (rows % tile > 0)
-        return sum(max(target.costs.independent_accumulators, n * vectors) for n in tiles)
+    def tile_time(tile: int) -> float:
+        """Return the multiply-adds for which there is time, of vectors, in a k iteration of a tile."""
+        accumulators = tile * vectors
+        slowdown = costs.exposed_latency_slowdown if accumulators < costs.latency_hiding_accumulators else 1
+        return max(costs.independent_accumulators, accumulators) * slowdown
 
-    return min(map(multiply_adds, range(1, max_tile + 1))) / (rows * vectors)
+    def time(tile: int) -> float:
+        """Return the time of tiles of `tile` rows, and of one of the remaining rows."""
+        return rows // tile * tile_time(tile) + (tile_time(rows % tile) if rows % tile else 0)
+
+    return min(map(time, range(1, max_tile + 1))) / (rows * vectors)

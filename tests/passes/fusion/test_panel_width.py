@@ -54,7 +54,7 @@ def test_work_groups_have_one_panel_with_aligned_rows(channels: int, panel: int)
 def test_rows_of_a_window_that_are_too_few_to_hide_the_latency_have_wide_panels() -> None:
     # Seven rows are tiles of 4 and 3 rows, which wait for their accumulators with two vectors.
     assert choose_panel_width(96, 49, 8, NARROW, 7) == 24
-    assert choose_panel_width(96, 196, 8, NARROW, 14) == 16
+    assert choose_panel_width(64, 196, 8, NARROW, 14) == 16
     assert choose_panel_width(96, 49, 16, WIDE, 7) == 32
 
 
