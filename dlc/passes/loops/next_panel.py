@@ -96,7 +96,8 @@ def find_next_panel(loop: scf.ForOp, read: vector.TransferReadOp, row_axis: int)
     ranges = [constant_range(op) for op in outer_loops]
     if innermost is advancing or len(distances) != 1 or distances[0] % shape[-1] or None in ranges:
         return None
-    tile_positions = [Position(t.offset, 0, t.size, -(-t.extent // t.size)) for t in tiles]
+    # A partial last tile is separate code, which does not prefetch a part.
+    tile_positions = [Position(t.offset, 0, t.size, t.extent // t.size) for t in tiles]
     loop_positions = [
         Position(op.body.block.args[0], r.start, r.step, len(r))
         for op, r in zip(outer_loops, ranges, strict=True)

@@ -284,15 +284,18 @@ def row_tile(costs: CostModel, extent: int, limit: int, min_rows: float) -> int:
     """Return the fastest number of rows of a contraction's tile for an extent; of equally fast ones, the most even split.
 
     Tiles with fewer than `min_rows` rows are slower, since they wait for their accumulators. A partial tile takes at least
-    the time of `min_rows` rows and of `limit` / 2 rows, since it also waits for the weights.
+    the latency of a multiply-add, and the time of `limit` / 2 rows, since it also waits for the weights.
     """
     if extent <= limit:
         return extent
+    latency_rows = min_rows * costs.independent_accumulators / costs.latency_hiding_accumulators
+
+    def slowdown(rows: int) -> float:
+        return costs.exposed_latency_slowdown if rows < min_rows else 1
 
     def cost(rows: int) -> tuple[float, bool, int]:
         remainder = extent % rows
-        slowdown = costs.exposed_latency_slowdown if rows < min_rows else 1
-        remainder_cost = max(remainder, limit // 2, min_rows) if remainder else 0
-        return (extent - remainder) * slowdown + remainder_cost, remainder > 0, -rows
+        remainder_cost = max(remainder, limit // 2, latency_rows) * slowdown(remainder) if remainder else 0
+        return (extent - remainder) * slowdown(rows) + remainder_cost, remainder > 0, -rows
 
     return min(range(limit, limit // 2, -1), key=cost)
