@@ -107,9 +107,7 @@ _MATRIX_UNIT_DTYPES = ("bf16", "f16")
 _SHORT_VECTOR_COSTS = CostModel(winograd=WinogradCosts(input=30, weight=8))
 # Short vectors need more instructions for the same work, so the front end limits contractions. Intel's servers have a slow L3
 # cache, and two hardware threads share the front end of a core (docs/performance.md).
-_AVX2_COSTS = replace(
-    _SHORT_VECTOR_COSTS, panel_vectors=3, prefetch=PrefetchCosts(next_panel=True), unrolling=UnrollingCosts()
-)
+_AVX2_COSTS = replace(_SHORT_VECTOR_COSTS, panel_vectors=3, prefetch=PrefetchCosts(next_panel=True), unrolling=UnrollingCosts())
 # Transformed weights of 7×7 and 14×14 images come from the L3 cache fast enough (docs/performance.experiments.md).
 _AMD_AVX512_COSTS = CostModel(
     winograd=WinogradCosts(weight=8), sections=SectionCosts(flops_per_second=2e11, bytes_per_second=8e10)

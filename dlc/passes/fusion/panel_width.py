@@ -64,8 +64,8 @@ def choose_panel_width(
     if sums_per_step:
         max_vectors = min(max_vectors, vectors_per_eight_registers)
 
-    # Products of few rows wait for memory rather than for the FMA latency.
-    latency_rows = 0 if has_few_rows else row_extent or rows
+    # Products of few rows wait for memory rather than for the FMA latency, those of integers for their instructions.
+    latency_rows = 0 if has_few_rows or is_integer else row_extent or rows
 
     def cost(vectors: int) -> tuple[float, int, int]:
         width = vectors * lanes

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import dlc
+import dlc.nn as nn
 import dlc.numpy as dnp
 from dlc.passes.fusion.panel_width import choose_panel_width
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES
@@ -62,3 +63,25 @@ def test_a_contraction_of_two_axes_may_have_no_rows() -> None:
     weights = np.ones((3, 4, 40), np.float32)
     f = dlc.jit(lambda x: dnp.einsum("ab,abc->c", x, weights), target="cpu:avx2")
     assert "tensor<40xf32>" in f.lower(np.ones((3, 4), np.float32)).as_text("fusion")
+
+
+def test_sixteen_registers_have_panels_of_three_vectors_if_they_divide_the_channels() -> None:
+    assert choose_panel_width(768, 128, 8, NARROW) == 24
+    assert choose_panel_width(512, 128, 8, NARROW) == 16
+    # Products of integers need registers.
+    assert choose_panel_width(768, 128, 8, NARROW, is_integer=True) == 16
+
+
+@pytest.mark.parametrize(("stride", "padding", "panel"), [(1, 0, 16), (2, 0, 24), (1, 1, 24)])
+def test_tiles_cover_one_image_row_with_a_stride_or_padding(stride: int, padding: int, panel: int) -> None:
+    # Rows of 32 pixels are eight tiles of 4 rows × 3 vectors, which fit better than 6 × 2.
+    rng = np.random.default_rng(0)
+    weights = rng.standard_normal((3, 3, 256, 8)).astype(np.float32)
+    kernel = rng.standard_normal((1, 1, 64, 256)).astype(np.float32)
+
+    def f(x: np.ndarray) -> np.ndarray:
+        y = nn.relu(nn.conv(x, kernel, strides=stride))
+        return nn.conv(dnp.pad(y, ((0, 0), (padding, padding), (padding, padding), (0, 0))), weights)
+
+    text = dlc.jit(f, target="cpu:avx2").lower(np.ones((1, 32 * stride, 32 * stride, 64), np.float32)).as_text("fusion")
+    assert f"tile = {panel} :" in text

@@ -80,9 +80,7 @@ def test_every_line_of_the_next_panel_is_prefetched(
     c = np.zeros((rows, 40), np.float32)
     lines = prefetched_lines(module, b, lambda: evaluate_function(kernel, [a, b, c]), monkeypatch)
     np.testing.assert_allclose(c, a @ b.transpose(1, 0, 2).reshape(depth, 48)[:, :40], rtol=1e-4, atol=1e-4)
-    # The lines of a partial tile, which has fewer rows, may be missing at the end.
-    expected = {line for line in range(depth, 3 * depth) if line % depth < 0.85 * depth}
-    assert lines >= expected
+    assert lines >= set(range(depth, 3 * depth))
 
 
 def test_the_loop_is_split_behind_its_prefetches() -> None:

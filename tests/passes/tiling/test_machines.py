@@ -24,6 +24,7 @@ from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.loop_nests import NestOp, SizedLoopNest
 from dlc.passes.tiling.plan import ThreadTiles
 from dlc.passes.tiling.plan_kinds import ThreadPlan
+from dlc.passes.tiling.tasks.tile_rules import row_tile
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.pipelines import stages_of
 from dlc.target import CPU_LEVELS
@@ -209,3 +210,9 @@ def multiply_adds(loop: Sequence[str]) -> int:
 def test_costs_have_the_smallest_l1_cache_of_a_level(level: str) -> None:
     l1_bytes = min(machine.l1_bytes for machine in MACHINES.values() if machine.level == level)
     assert CPU_LEVELS[level].costs.l1_bytes == l1_bytes
+
+
+@pytest.mark.parametrize(("extent", "rows"), [(7, 4), (14, 5), (16, 6), (28, 6), (56, 6), (128, 6)])
+def test_partial_row_tiles_cost_the_latency_of_a_multiply_add(extent: int, rows: int) -> None:
+    costs = CPU_LEVELS["cpu:avx2"].costs
+    assert row_tile(costs, extent, 6, costs.latency_hiding_accumulators / 2) == rows
