@@ -14,8 +14,9 @@ from typing import NamedTuple
 from dlc.emission.c.core import CWriter, Interval
 from dlc.emission.c.statements import Name, NestedRegions, Statement, concat
 from dlc.emission.common import control
-from dlc.emission.common.control import GridAxis, bind_values, emit_region, grid_axes, register_types, value_registers
+from dlc.emission.common.control import bind_values, emit_region, register_types, value_registers
 from dlc.emission.common.emitter import Handlers
+from dlc.emission.common.grids import GridAxis, grid_axes
 from dlc.emission.common.linear_expression import LinearExpression
 from dlc.emission.common.records import LoopRecord, Values
 from dlc.emission.common.registers import Register
@@ -172,7 +173,7 @@ class CControlWriter(CWriter):
     def bind_grid_point(self, op: Operation, linear_index: str) -> Size:
         """Bind the induction variables of a parallel loop to its point `linear_index` (row-major); return the point count."""
         assert isinstance(op, scf.ParallelOp)
-        axes = grid_axes(self, op)
+        axes = grid_axes(op)
         count = product(axis.size for axis in axes)
         if count == 0:
             return count

@@ -8,38 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import NamedTuple
 
 from dlc.dialects.loop_attributes import ROLLED, UNROLLED
-from dlc.dialects.sizes import size_of
 from dlc.emission.common.emitter import EmissionScope, Handlers, KernelEmitter
 from dlc.emission.common.records import LoopRecord, Values
 from dlc.emission.common.registers import Register
-from dlc.errors import CompileError, UnsupportedError
+from dlc.errors import UnsupportedError
 from dlc.ir import IndexType, Operation, SSAValue, scf
-from dlc.shapes.dims import Size
-
-
-class GridAxis(NamedTuple):
-    """One induction variable of a parallel loop: `size` iterations that begin at `start` and advance by `step`."""
-
-    induction: SSAValue
-    start: int
-    step: int
-    size: Size
-
-
-def grid_axes(emitter: KernelEmitter, op: Operation) -> list[GridAxis]:
-    """Return the axes of a parallel loop over the points of a grid or over the work-items of a work-group."""
-    assert isinstance(op, scf.ParallelOp)
-    axes: list[GridAxis] = []
-    for induction, *bounds in zip(op.body.block.args, op.lowerBound, op.upperBound, op.step, strict=True):
-        low, high, step = map(size_of, bounds)
-        if not isinstance(low, int) or not isinstance(step, int):
-            raise CompileError(f"kernel @{emitter.kernel}: a grid needs a constant lower bound and step")
-        size = -(-(high - low) // step)
-        axes.append(GridAxis(induction, low, step, max(0, size) if isinstance(size, int) else size))
-    return axes
 
 
 def register_types(emitter: KernelEmitter, values: Values) -> list[Register]:

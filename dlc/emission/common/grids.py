@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Sequence
+from typing import NamedTuple, cast
 
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dialects.sizes import sizes_of
+from dlc.dialects.sizes import size_of, sizes_of
 from dlc.errors import CompileError
 from dlc.ir import Attribute, Block, MemRefType, Operation, SSAValue, StringAttr, func, scf
 from dlc.shapes.dims import Size, product
+
+
+class GridAxis(NamedTuple):
+    """One induction variable of a parallel loop: `size` iterations that begin at `start` and advance by `step`."""
+
+    induction: SSAValue
+    start: int
+    step: int
+    size: Size
+
+
+def grid_axes(op: scf.ParallelOp) -> list[GridAxis]:
+    """Return the axes of a parallel loop over the points of a grid or over the work-items of a work-group."""
+    axes: list[GridAxis] = []
+    for induction, *bounds in zip(op.body.block.args, op.lowerBound, op.upperBound, op.step, strict=True):
+        low, high, step = map(size_of, bounds)
+        if not isinstance(low, int) or not isinstance(step, int):
+            raise CompileError("a parallel loop needs a constant lower bound and step")
+        size = -(-(high - low) // step)
+        axes.append(GridAxis(induction, low, step, max(0, size) if isinstance(size, int) else size))
+    return axes
 
 
 def is_grid(op: Operation) -> bool:
@@ -39,6 +61,21 @@ def split_grids(kernel: func.FuncOp) -> list[list[Operation]]:
                 "argument"
             )
     return groups
+
+
+def join_single_tasks(groups: Sequence[list[Operation]]) -> list[list[Operation]]:
+    """Join adjacent groups of one task each: a launch costs as much as a small grid, and one task runs them in order."""
+    joined = list[list[Operation]]()
+    for ops in groups:
+        if joined and _is_single_task(joined[-1]) and _is_single_task(ops):
+            joined[-1] = [*joined[-1], *ops]
+        else:
+            joined.append(ops)
+    return joined
+
+
+def _is_single_task(ops: Sequence[Operation]) -> bool:
+    return all(axis.size == 1 for op in ops if isinstance(op, scf.ParallelOp) and is_grid(op) for axis in grid_axes(op))
 
 
 def buffer_bytes(kernel: func.FuncOp) -> tuple[Size, ...]:

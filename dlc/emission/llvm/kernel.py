@@ -6,7 +6,8 @@
     }
 
 Each top-level parallel loop becomes one function that computes the point with the row-major index `task` of its grid; `args`
-points to the buffers' addresses in the order of the arguments. Top-level code between grids becomes a grid of one point.
+points to the buffers' addresses in the order of the arguments. Top-level code between grids becomes a grid of one point, and
+adjacent grids of one point become one function.
 Constants, casts and views at the top level are emitted again in each function that uses them. Metadata on each access states
 that buffers do not overlap (alias_scopes.py).
 
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from dlc.dialects.sizes import size_arguments
 from dlc.emission.common import control, memory, vectors
 from dlc.emission.common.emitter import Handlers
-from dlc.emission.common.grids import buffer_bytes, is_grid, split_grids
+from dlc.emission.common.grids import GridAxis, buffer_bytes, grid_axes, is_grid, join_single_tasks, split_grids
 from dlc.emission.common.linear_expression import LinearExpression
 from dlc.emission.common.registers import Register, element_bytes, memref_type
 from dlc.emission.llvm import arith
@@ -71,7 +72,7 @@ def emit_kernel(kernel: func.FuncOp, target: Target, grid_writer: GridWriterFact
     texts: list[str] = []
     counts: list[Size] = []
     analysis = KernelAnalysis.of(kernel, target)
-    for ops in split_grids(kernel):
+    for ops in join_single_tasks(split_grids(kernel)):
         grid = (grid_writer or GridWriter)(kernel, target, analysis, len(counts))
         counts.append(grid.write(ops))
         texts.append(grid.function())
@@ -90,32 +91,33 @@ class GridWriter(LlvmDotProductWriter, LlvmMemoryWriter, LlvmVectorWriter, LlvmC
         self.used: list[int] = []  # The indices of the arguments that the function uses.
 
     def write(self, ops: Sequence[Operation]) -> Size:
-        """Emit the ops of the grid and return the number of tasks."""
-        if not is_grid(ops[0]):
-            for op in ops:
+        """Emit the ops of the grid and return the number of tasks; several ops have one task."""
+        tasks: Size = 1
+        for op in ops:
+            if not isinstance(op, scf.ParallelOp) or not is_grid(op):
                 self.visit(op)
-            return 1
-        axes = control.grid_axes(self, ops[0])
-        tasks = product(axis.size for axis in axes)
-        if tasks != 0:
-            self._enter(ops[0], axes)
-            self.visit_block(ops[0].regions[0].block)
+                continue
+            axes = grid_axes(op)
+            tasks = product(axis.size for axis in axes)
+            if tasks != 0:
+                self._enter(op, axes)
+                self.visit_block(op.body.block)
         return tasks
 
-    def _count(self, axis: control.GridAxis, high: SSAValue) -> str:
+    def _count(self, axis: GridAxis, high: SSAValue) -> str:
         """Emit the number of points of a grid along an axis whose upper bound is dynamic."""
         count = self.materialize(self.linear(high).plus(LinearExpression(axis.step - 1 - axis.start)))
         return count if axis.step == 1 else self.compute("udiv", Register("i64"), count, str(axis.step))
 
-    def _enter(self, op: Operation, axes: Sequence[control.GridAxis]) -> None:
+    def _enter(self, op: scf.ParallelOp, axes: Sequence[GridAxis]) -> None:
         """Bind the induction variables to the point with index %task."""
-        assert isinstance(op, scf.ParallelOp)
         remaining, i64 = "%task", Register("i64")
         for d, axis in reversed(list(enumerate(axes))):
+            if axis.size == 1:
+                self.linear_expressions[axis.induction] = LinearExpression(axis.start)
+                continue
             position = remaining
-            if d and axis.size == 1:
-                position = "0"
-            elif d:
+            if d:
                 size = str(axis.size) if isinstance(axis.size, int) else self._count(axis, op.upperBound[d])
                 position, remaining = (self.compute(opcode, i64, remaining, size) for opcode in ("urem", "udiv"))
             self.linear_expressions[axis.induction] = LinearExpression(axis.start).plus(self.term(position), axis.step)
