@@ -366,7 +366,10 @@ def is_index_computation(value: SSAValue) -> bool:
 
 
 def lane_dim(nest: SizedLoopNest, nest_op: NestOp) -> int | None:
-    """Return the dimension to vectorize: that along which most operands are contiguous, where the output counts twice."""
+    """Return the dimension to vectorize: that along which most operands are contiguous, where the output counts twice.
+
+    None if only local buffers are contiguous along it: vectors of strided elements are assembled element by element.
+    """
     votes = {d: 0 for d in nest_op.dims}
     for weight, accesses in ((2, (nest_op.output,)), (1, nest_op.inputs)):
         for a in accesses:
@@ -377,7 +380,9 @@ def lane_dim(nest: SizedLoopNest, nest_op: NestOp) -> int | None:
         contiguous_reductions = [d for d in nest_op.reductions if any(a.stride(d) == 1 for a in nest_op.inputs)]
         return max(contiguous_reductions, key=lambda d: nest.extents[d], default=None)
     best = max(nest_op.dims, key=lambda d: (votes[d], nest.extents[d]), default=None)
-    return best if best is not None and votes[best] else None
+    local_buffers = nest.local_buffers()
+    in_memory = [a for a in (nest_op.output, *nest_op.inputs) if a.root not in local_buffers]
+    return best if best is not None and any(a.stride(best) == 1 for a in in_memory) else None
 
 
 def leading_contraction(nest: SizedLoopNest) -> NestOp | None:
