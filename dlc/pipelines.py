@@ -45,6 +45,7 @@ from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
 from dlc.passes.fusion.find_zeros import FindZerosPass
 from dlc.passes.fusion.form_kernels import FormKernelsPass
 from dlc.passes.fusion.masks_by_position import MasksByPositionPass
+from dlc.passes.fusion.merge_kernels import MergeKernelsPass
 from dlc.passes.fusion.prepare_attention import PrepareAttentionPass
 from dlc.passes.fusion.reuse_donated import ReuseDonatedPass
 from dlc.passes.fusion.share_literals import ShareLiteralsPass
@@ -177,6 +178,7 @@ def _builtin_stages(target: Target, numerics: str, weights: str, group: int, pre
             "fusion",
             (
                 FormKernelsPass(target, exact=is_strict),
+                MergeKernelsPass(target),
                 MasksByPositionPass(),
                 PrepareAttentionPass(target, exact=is_strict),
                 AssignLayoutsPass(target),

@@ -34,7 +34,7 @@ class Outline:
         # The kernel's ops in topological order, with their source locations.
         self._ops: dict[DlOp, list[LocationAttr]] = {}
         for op in members:
-            self._add_op(op, _components(op.location))
+            self._add_op(op, location_components(op.location))
         self._location_indices: dict[LocationAttr, int] = {}
         for op_locations in self._ops.values():
             for location in op_locations:
@@ -52,7 +52,7 @@ class Outline:
             is_constant = isinstance(source, ConstantOp) and splat(value) is not None and not isinstance(op, LibraryKernel)
             if isinstance(source, DlOp) and (is_constant or self._candidates.fuses_operand(op, index)):
                 # Shared constants and compiler-inserted slices have no location of their own: use that of their user.
-                self._add_op(source, op_locations if is_constant else _components(source.location) or op_locations)
+                self._add_op(source, op_locations if is_constant else location_components(source.location) or op_locations)
             elif value not in self.inputs:
                 self.inputs.append(value)
         self._ops[op] = op_locations
@@ -107,7 +107,7 @@ class Outline:
                 properties={name: self._sizes.property(value) for name, value in op.properties.items()},
             )
             require_size_independent_types(copy, op, self._sizes)
-            copy.location = _indexed_location(self._location_indices[op_locations[0]]) if op_locations else UnknownLoc()
+            copy.location = indexed_location(self._location_indices[op_locations[0]]) if op_locations else UnknownLoc()
             kernel.body.block.add_op(copy)
             for old, new in zip(op.results, copy.results, strict=True):
                 mapping[old] = new
@@ -117,12 +117,12 @@ class Outline:
 
 
 @lru_cache(maxsize=256)
-def _indexed_location(index: int) -> LocationAttr:
+def indexed_location(index: int) -> LocationAttr:
     """Return the location that refers to a component of the kernel's fused location."""
     return NameLoc(StringAttr(f"#{index}"), NoneAttr())
 
 
-def _components(location: Attribute) -> list[LocationAttr]:
+def location_components(location: Attribute) -> list[LocationAttr]:
     """Return the components of a fused location; empty for an unknown one."""
     match location:
         case FusedLoc(locations=components):
