@@ -70,8 +70,6 @@
 
 declare { i64, i1 } @llvm.sadd.with.overflow.i64(i64, i64)
 declare { i64, i1 } @llvm.smul.with.overflow.i64(i64, i64)
-declare i64 @llvm.smax.i64(i64, i64)
-declare i64 @llvm.smin.i64(i64, i64)
 
 ; Evaluates one operation; returns its result, and the error code of the call or 0.
 define private { i64, i64 } @operate(ptr %operation, ptr %values, ptr %sizes) {

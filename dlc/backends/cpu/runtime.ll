@@ -24,11 +24,18 @@
 ;   slots     the registers of the interpreter: addresses and sizes; the program defines their meaning
 ;   pool      see %Pool; all zero before dlc_pool_init
 ;
-; Note [Claiming tasks]. `state` holds a generation number and, in the low half, the number of unclaimed tasks of that generation.
-; A thread claims tasks by decreasing the count with one compare-and-swap. It reads the task description before the swap: the
-; caller writes the next generation's description only after all tasks of this one have been claimed and completed, so a thread
-; whose swap succeeds has read the right description. The count runs down to zero, not up to a limit, so that `state` alone shows
-; that nothing is left: a limit that is read separately could already belong to the next generation.
+; Note [Claiming tasks]. The tasks of a launch, called a generation, are divided into contiguous shares, one per thread, at most 16.
+; A thread claims blocks of tasks from the front of its own share, then from the back of other shares. Consecutive kernels mostly
+; divide the same rows, so that a thread reads rows that it wrote: lines that another core has written cost up to 40 ns each.
+;
+; The word of a share contains the last generation with a claim, and the claimed blocks. If this generation is older than the
+; current one, all blocks are unclaimed: a fork does not write to shares, and the word of a share stays in its owner's cache. A
+; thread claims with one compare-and-swap, after it has read the task description. The swap succeeds only if tasks of the thread's
+; generation were unclaimed. The caller writes the next description after all tasks have completed, so that the thread has read the
+; right one. This argument requires that the share has tasks in the thread's generation, so the number of tasks is tagged with it.
+;
+; Note [Generations]. A share may be unused for long, so that its generation must not wrap: 48 bits suffice for eight years at a
+; launch per microsecond. Threads sleep on the low half of the generation, which is also the tag of the number of tasks.
 ;
 ; Note [Joining]. The caller waits until all tasks are done, not until all threads have arrived: a thread that the system
 ; has not scheduled delays nobody.
@@ -37,15 +44,15 @@
 ; two alternate. The caller publishes its processor; a thread that runs on it removes that processor from its own
 ; affinity mask. The caller is never pinned.
 
-; Everything that a fork writes shares a cache line with the state, so that a thread receives it in one transfer. Fields are 128
+; Everything that a fork writes shares a cache line with the generation: a thread receives it in one transfer. Fields are 128
 ; bytes apart because processors fetch cache lines in pairs.
 %Pool = type {
-  i64,         ;  0 state: generation << 32 | unclaimed tasks
+  i64,         ;  0 generation: the number of launches so far
   ptr,         ;  1 task
   ptr,         ;  2 its arguments
-  i32,         ;  3 tasks in this generation
+  i64,         ;  3 low half of the generation << 32 | tasks of the generation
   i32,         ;  4 the caller's processor
-  [12 x i64],
+  [11 x i64],
   i32,         ;  6 completed tasks
   i32,         ;  7 whether the caller sleeps until all are completed
   [15 x i64],
@@ -61,7 +68,14 @@
   i32,         ; 18 whether the threads should exit
   ptr,         ; 19 another pool with as many threads, for a caller that finds this one in use; null: none
   i32,         ; 20 the maximum number of threads that run tasks, including the caller's; others sleep until it changes
-  i32          ; 21 threads that have started, without the caller's
+  i32,         ; 21 threads that have started, without the caller's
+  [8 x i64],
+  [16 x %Share] ; 23 shares of the tasks; thread k starts with share k modulo their number
+}
+
+%Share = type {
+  i64,         ; 0 generation << 16 | blocks claimed at the back << 8 | blocks claimed at the front
+  [15 x i64]
 }
 
 ; A collective between ranks as a call of MPI (runtime/collectives/native_calls.py). The monitor of the job reads the state.
@@ -75,8 +89,10 @@
 }
 
 declare i32 @llvm.umin.i32(i32, i32)
+declare i64 @llvm.umin.i64(i64, i64)
+declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
 declare i64 @llvm.abs.i64(i64, i1)
-declare i32 @llvm.umax.i32(i32, i32)
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 declare i32 @llvm.vector.reduce.xor.v16i32(<16 x i32>)
 
@@ -124,19 +140,28 @@ define void @dlc_pool_limit(ptr %pool, i64 %threads) {
   ret void
 }
 
+; Publishes the next generation, which has this number of tasks; returns it.
+define private i64 @publish(ptr %pool, i64 %tasks) {
+  %tasks.at = getelementptr %Pool, ptr %pool, i64 0, i32 3
+  %old = load atomic i64, ptr %pool monotonic, align 8
+  %generation = add i64 %old, 1
+  %low.half = shl i64 %generation, 32
+  %tagged = or i64 %low.half, %tasks
+  store atomic i64 %tagged, ptr %tasks.at monotonic, align 8
+  store atomic i64 %generation, ptr %pool seq_cst, align 8
+  ret i64 %generation
+}
+
 ; Stops the threads of an unused pool.
 define void @dlc_pool_end(ptr %pool) {
   %ends.at = getelementptr %Pool, ptr %pool, i64 0, i32 18
-  %generation.at = getelementptr i8, ptr %pool, i64 4
   %syscall.at = getelementptr %Pool, ptr %pool, i64 0, i32 12
   %syscall = load ptr, ptr %syscall.at
   store atomic i32 1, ptr %ends.at monotonic, align 4
   ; Publish a generation without tasks, which wakes spinning threads and those that are about to sleep.
-  %old = load atomic i64, ptr %pool monotonic, align 8
-  %next = add i64 %old, 4294967296
-  store atomic i64 %next, ptr %pool seq_cst, align 8
+  %generation = call i64 @publish(ptr %pool, i64 0)
   %futex = call i64 @futex()
-  %woken = call i64 (i64, ...) %syscall(i64 %futex, ptr %generation.at, i32 129, i32 2147483647) ; FUTEX_WAKE
+  %woken = call i64 (i64, ...) %syscall(i64 %futex, ptr %pool, i32 129, i32 2147483647) ; FUTEX_WAKE
   ; No thread has so large an index: those above the limit end as well.
   call void @dlc_pool_limit(ptr %pool, i64 4294967295)
   ret void
@@ -145,7 +170,6 @@ define void @dlc_pool_end(ptr %pool) {
 ; The main function of a pool thread; returns when the pool is stopped.
 define ptr @dlc_pool_worker(ptr %pool) {
 entry:
-  %generation.at = getelementptr i8, ptr %pool, i64 4
   %sleepers.at = getelementptr %Pool, ptr %pool, i64 0, i32 10
   %syscall.at = getelementptr %Pool, ptr %pool, i64 0, i32 12
   %ends.at = getelementptr %Pool, ptr %pool, i64 0, i32 18
@@ -158,6 +182,8 @@ entry:
   br label %idle
 
 idle:
+  ; The last generation whose tasks have all been claimed, as far as this thread knows.
+  %last = phi i64 [ 0, %entry ], [ %last, %rest ], [ %last, %spin ], [ %last, %sleep ], [ %generation, %active ]
   %limit = load atomic i32, ptr %limit.at monotonic, align 4
   %excess = icmp uge i32 %index, %limit
   br i1 %excess, label %rest, label %ready
@@ -168,10 +194,9 @@ rest:
   br label %idle
 
 ready:
-  %state = load atomic i64, ptr %pool acquire, align 8
-  %left = trunc i64 %state to i32
+  %generation = load atomic i64, ptr %pool acquire, align 8
   %start = call i64 @ticks()
-  %nothing = icmp eq i32 %left, 0
+  %nothing = icmp eq i64 %generation, %last
   br i1 %nothing, label %free, label %active
 
 free:
@@ -181,8 +206,8 @@ free:
 
 spin:
   call void @pause()
-  %now.state = load atomic i64, ptr %pool acquire, align 8
-  %changed = icmp ne i64 %now.state, %state
+  %observed = load atomic i64, ptr %pool acquire, align 8
+  %changed = icmp ne i64 %observed, %generation
   br i1 %changed, label %idle, label %still
 
 still:
@@ -192,16 +217,15 @@ still:
 sleep:
   ; Increment the count before the kernel compares the generation: a caller that missed this thread has changed it already.
   %sleepers = atomicrmw add ptr %sleepers.at, i32 1 seq_cst
-  %wide = lshr i64 %state, 32
-  %generation = trunc i64 %wide to i32
+  %seen = trunc i64 %generation to i32
   %futex = call i64 @futex()
-  %ignored = call i64 (i64, ...) %syscall(i64 %futex, ptr %generation.at, i32 128, i32 %generation, ptr null) ; FUTEX_WAIT
+  %ignored = call i64 (i64, ...) %syscall(i64 %futex, ptr %pool, i32 128, i32 %seen, ptr null) ; FUTEX_WAIT
   %fewer = atomicrmw sub ptr %sleepers.at, i32 1 seq_cst
   br label %idle
 
 active:
   call void @leave_callers_processor(ptr %pool)
-  call void @work(ptr %pool)
+  call void @work(ptr %pool, i64 %generation, i32 %index)
   br label %idle
 
 end:
@@ -259,8 +283,8 @@ end:
   ret void
 }
 
-; Claims and runs tasks of the current generation until none is left; see note [Claiming tasks].
-define private void @work(ptr %pool) {
+; Claims and runs tasks of a generation, as the thread with this index, until none is left; see note [Claiming tasks].
+define private void @work(ptr %pool, i64 %generation, i32 %thread) {
 entry:
   %task.at = getelementptr %Pool, ptr %pool, i64 0, i32 1
   %arguments.at = getelementptr %Pool, ptr %pool, i64 0, i32 2
@@ -269,47 +293,108 @@ entry:
   %asleep.at = getelementptr %Pool, ptr %pool, i64 0, i32 7
   %syscall.at = getelementptr %Pool, ptr %pool, i64 0, i32 12
   %threads.at = getelementptr %Pool, ptr %pool, i64 0, i32 14
+  %task = load atomic ptr, ptr %task.at monotonic, align 8
+  %arguments = load atomic ptr, ptr %arguments.at monotonic, align 8
+  %tagged = load atomic i64, ptr %tasks.at monotonic, align 8
   %threads = load i64, ptr %threads.at
-  %narrow = trunc i64 %threads to i32
-  %shares = shl i32 %narrow, 2
+  %tag = lshr i64 %tagged, 32
+  %low.half = and i64 %generation, 4294967295
+  %outdated = icmp ne i64 %tag, %low.half
+  %tasks = and i64 %tagged, 4294967295
+  %few = call i64 @llvm.umin.i64(i64 %tasks, i64 %threads)
+  %shares = call i64 @llvm.umin.i64(i64 %few, i64 16)
+  %none = icmp eq i64 %shares, 0
+  %nothing = or i1 %outdated, %none
+  br i1 %nothing, label %end, label %begin
+
+begin:
+  %index = zext i32 %thread to i64
+  %own = urem i64 %index, %shares
+  br label %share
+
+share:
+  %distance = phi i64 [ 0, %begin ], [ %farther, %next ]
+  %share.done = phi i64 [ 0, %begin ], [ %finished, %next ]
+  %sum = add i64 %own, %distance
+  %number = urem i64 %sum, %shares
+  %number.next = add i64 %number, 1
+  %scaled.first = mul i64 %tasks, %number
+  %scaled.stop = mul i64 %tasks, %number.next
+  %share.first = udiv i64 %scaled.first, %shares
+  %share.stop = udiv i64 %scaled.stop, %shares
+  %size = sub i64 %share.stop, %share.first
+  ; At most 128 blocks, so that their number fits into eight bits.
+  %whole = lshr i64 %size, 7
+  %block = add i64 %whole, 1
+  %is.own = icmp eq i64 %distance, 0
+  %claim = select i1 %is.own, i64 1, i64 256
+  %word.at = getelementptr %Pool, ptr %pool, i64 0, i32 23, i64 %number
   br label %look
 
 look:
-  %fresh = load atomic i64, ptr %pool acquire, align 8
+  %finished = phi i64 [ %share.done, %share ], [ %more.done, %run ]
+  %fresh = load atomic i64, ptr %word.at acquire, align 8
   br label %check
 
 check:
-  %state = phi i64 [ %fresh, %look ], [ %seen, %take ]
-  %left = trunc i64 %state to i32
-  %nothing = icmp eq i32 %left, 0
-  br i1 %nothing, label %end, label %take
+  %word = phi i64 [ %fresh, %look ], [ %found, %take ]
+  %word.generation = lshr i64 %word, 16
+  %newer = icmp ugt i64 %word.generation, %generation
+  br i1 %newer, label %finish, label %divide
+
+divide:
+  %claimed = icmp eq i64 %word.generation, %generation
+  %unclaimed = shl i64 %generation, 16
+  %current = select i1 %claimed, i64 %word, i64 %unclaimed
+  %front.blocks = and i64 %current, 255
+  %back.shifted = lshr i64 %current, 8
+  %back.blocks = and i64 %back.shifted, 255
+  %front = mul i64 %front.blocks, %block
+  %back = mul i64 %back.blocks, %block
+  %left.stop = sub i64 %size, %back
+  %empty = icmp sge i64 %front, %left.stop
+  br i1 %empty, label %next, label %take
 
 take:
-  %task = load atomic ptr, ptr %task.at monotonic, align 8
-  %arguments = load atomic ptr, ptr %arguments.at monotonic, align 8
-  %tasks = load atomic i32, ptr %tasks.at monotonic, align 4
-  ; Claim a quarter of this thread's share of the remaining tasks: few swaps at first, single tasks at the end.
-  %part = udiv i32 %left, %shares
-  %chunk = call i32 @llvm.umax.i32(i32 %part, i32 1)
-  %chunk.wide = zext i32 %chunk to i64
-  %lowered = sub i64 %state, %chunk.wide
-  %swap = cmpxchg ptr %pool, i64 %state, i64 %lowered acq_rel acquire
-  %seen = extractvalue { i64, i1 } %swap, 0
+  %raised = add i64 %current, %claim
+  %swap = cmpxchg ptr %word.at, i64 %word, i64 %raised acq_rel acquire
+  %found = extractvalue { i64, i1 } %swap, 0
   %taken = extractvalue { i64, i1 } %swap, 1
   br i1 %taken, label %run, label %check
 
 run:
-  %first.narrow = sub i32 %tasks, %left
-  %first = zext i32 %first.narrow to i64
-  %stop = add i64 %first, %chunk.wide
+  %front.end = add i64 %front, %block
+  %back.begin = sub i64 %left.stop, %block
+  %front.stop = call i64 @llvm.smin.i64(i64 %front.end, i64 %left.stop)
+  %back.first = call i64 @llvm.smax.i64(i64 %back.begin, i64 %front)
+  %from = select i1 %is.own, i64 %front, i64 %back.first
+  %to = select i1 %is.own, i64 %front.stop, i64 %left.stop
+  %first = add i64 %share.first, %from
+  %stop = add i64 %share.first, %to
   call void @run_tasks(ptr %task, ptr %arguments, i64 %first, i64 %stop)
-  %before = atomicrmw add ptr %done.at, i32 %chunk seq_cst
-  ; From here on the arguments may be freed: the caller does not wait for this thread.
-  %done = add i32 %before, %chunk
-  %last = icmp eq i32 %done, %tasks
-  br i1 %last, label %finish, label %look
+  %count = sub i64 %to, %from
+  %more.done = add i64 %finished, %count
+  br label %look
+
+next:
+  %farther = add i64 %distance, 1
+  %last = icmp eq i64 %farther, %shares
+  br i1 %last, label %finish, label %share
 
 finish:
+  ; The arguments may be freed as soon as all tasks are counted: the caller does not wait for this thread.
+  %idle = icmp eq i64 %finished, 0
+  br i1 %idle, label %end, label %report
+
+report:
+  %narrow = trunc i64 %finished to i32
+  %before = atomicrmw add ptr %done.at, i32 %narrow seq_cst
+  %done = add i32 %before, %narrow
+  %all = trunc i64 %tasks to i32
+  %complete = icmp eq i32 %done, %all
+  br i1 %complete, label %notify, label %end
+
+notify:
   %asleep = load atomic i32, ptr %asleep.at seq_cst, align 4
   %wanted = icmp ne i32 %asleep, 0
   br i1 %wanted, label %wake, label %end
@@ -345,14 +430,12 @@ define private void @fork_join(ptr %pool, ptr %task, ptr %arguments, i64 %tasks)
 entry:
   %task.at = getelementptr %Pool, ptr %pool, i64 0, i32 1
   %arguments.at = getelementptr %Pool, ptr %pool, i64 0, i32 2
-  %tasks.at = getelementptr %Pool, ptr %pool, i64 0, i32 3
   %caller.at = getelementptr %Pool, ptr %pool, i64 0, i32 4
   %done.at = getelementptr %Pool, ptr %pool, i64 0, i32 6
   %asleep.at = getelementptr %Pool, ptr %pool, i64 0, i32 7
   %sleepers.at = getelementptr %Pool, ptr %pool, i64 0, i32 10
   %syscall.at = getelementptr %Pool, ptr %pool, i64 0, i32 12
   %getcpu.at = getelementptr %Pool, ptr %pool, i64 0, i32 13
-  %generation.at = getelementptr i8, ptr %pool, i64 4
   %syscall = load ptr, ptr %syscall.at
   %getcpu = load ptr, ptr %getcpu.at
   %futex = call i64 @futex()
@@ -360,13 +443,9 @@ entry:
   %narrow = trunc i64 %tasks to i32
   store atomic ptr %task, ptr %task.at monotonic, align 8
   store atomic ptr %arguments, ptr %arguments.at monotonic, align 8
-  store atomic i32 %narrow, ptr %tasks.at monotonic, align 4
   store atomic i32 %caller, ptr %caller.at monotonic, align 4
   store atomic i32 0, ptr %done.at monotonic, align 4
-  %old = load atomic i64, ptr %pool monotonic, align 8 ; all tasks are claimed, so the low half is zero
-  %next = add i64 %old, 4294967296
-  %state = or i64 %next, %tasks
-  store atomic i64 %state, ptr %pool seq_cst, align 8
+  %generation = call i64 @publish(ptr %pool, i64 %tasks)
   %sleepers = load atomic i32, ptr %sleepers.at seq_cst, align 4
   %none = icmp eq i32 %sleepers, 0
   br i1 %none, label %help, label %wake
@@ -374,11 +453,11 @@ entry:
 wake:
   %others = sub i32 %narrow, 1
   %useful = call i32 @llvm.umin.i32(i32 %sleepers, i32 %others)
-  %woken = call i64 (i64, ...) %syscall(i64 %futex, ptr %generation.at, i32 129, i32 %useful) ; FUTEX_WAKE
+  %woken = call i64 (i64, ...) %syscall(i64 %futex, ptr %pool, i32 129, i32 %useful) ; FUTEX_WAKE
   br label %help
 
 help:
-  call void @work(ptr %pool)
+  call void @work(ptr %pool, i64 %generation, i32 0)
   %start = call i64 @ticks()
   br label %join
 

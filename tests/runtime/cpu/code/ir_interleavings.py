@@ -243,10 +243,10 @@ class State:
         return True
 
     def _call_external(self, name: str, k: int, arguments: list[int]) -> int | None:
-        if name == "llvm.umin.i32":
-            return min(arguments)
-        if name == "llvm.umax.i32":
-            return max(arguments)
+        if name.startswith(("llvm.umin.", "llvm.smin.")):
+            return min(arguments, key=lambda v: _signed(v) if name.startswith("llvm.s") else v)
+        if name == "llvm.smax.i64":
+            return max(arguments, key=_signed)
         if name == "llvm.abs.i64":
             return min(arguments[0], -arguments[0] & _MASK)
         return self.program.externals[name](self, k, arguments)
@@ -335,7 +335,9 @@ class State:
         results: dict[str, Callable[[], int]] = {
             "add": lambda: a + b,
             "sub": lambda: a - b,
+            "mul": lambda: a * b,
             "udiv": lambda: a // b,
+            "urem": lambda: a % b,
             "and": lambda: a & b,
             "or": lambda: a | b,
             "xor": lambda: a ^ b,
@@ -347,11 +349,20 @@ class State:
     def _element(self, frame: Frame, operands: list[str]) -> int:
         kind, base, *indices = operands
         address = self._operand(frame, base.split()[1])
-        signed = [v - (v >> 63 << 64) for v in (self._operand(frame, index.split()[1]) for index in indices)]
-        address += signed[0] * self.program.layout(kind)[0]
-        if len(signed) > 1:
-            address += self.program.offset(kind, signed[1])
+        first, *inner = [_signed(self._operand(frame, index.split()[1])) for index in indices]
+        address += first * self.program.layout(kind)[0]
+        for index in inner:
+            if array := re.fullmatch(r"\[\d+ x (.+)\]", kind):
+                kind = array[1]
+                address += index * self.program.layout(kind)[0]
+            else:
+                address += self.program.offset(kind, index)
+                kind = (self.program.fields(kind) or [])[index]
         return address & _MASK
+
+
+def _signed(value: int) -> int:
+    return value - (value >> 63 << 64)
 
 
 def explore(initial: State) -> int:

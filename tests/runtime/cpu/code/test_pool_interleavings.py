@@ -15,8 +15,8 @@ from tests.runtime.cpu.code.ir_interleavings import Program, State, explore, loa
 
 RUNTIME = (Path(backends.__file__).parent / "cpu" / "runtime.ll").read_text()
 # Memory: the number of runs of each task, the words of programs, slots, the number of threads that have ended, and pools.
-RUNS, RECORDS, SLOTS, ENDED, POOLS = 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16
-MAX_TASKS, FUTEX_WAIT = 8, 128
+RECORDS, SLOTS, ENDED, POOLS, RUNS = 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 18
+MAX_TASKS, MAX_REPEATS, FUTEX_WAIT = 512, 2, 128
 # Numbers of system calls.
 ARCHITECTURE = """
 define i64 @futex() {
@@ -79,9 +79,19 @@ define void @limit(ptr %pool, i64 %first, i64 %second, ptr %ended) {
 
 
 class Scenario:
-    """Threads that call programs of kernels, each with a number of tasks, and those of pools."""
+    """Threads that call programs of kernels, each with a number of tasks, and those of pools.
 
-    def __init__(self, workers: Sequence[int] = (1,), runtime: str = RUNTIME, limit: int | None = None, **kernels: int) -> None:
+    Pools have `threads` threads, some of which may never be scheduled: only the `workers` of each run.
+    """
+
+    def __init__(
+        self,
+        workers: Sequence[int] = (1,),
+        runtime: str = RUNTIME,
+        limit: int | None = None,
+        threads: int | None = None,
+        **kernels: int,
+    ) -> None:
         self.kernels, self.called = kernels, dict[int, list[str]]()
         names = {name: k for k, name in enumerate(kernels)}
         externals = {
@@ -99,7 +109,7 @@ class Scenario:
         addresses = self.program.addresses
         self.pools = [POOLS + k * 4096 for k in range(len(workers))]
         for pool, count in zip(self.pools, workers, strict=True):
-            self._run("dlc_pool_init", pool, max(workers) + 1, addresses["@syscall"], addresses["@getcpu"])
+            self._run("dlc_pool_init", pool, threads or max(workers) + 1, addresses["@syscall"], addresses["@getcpu"])
             if limit is not None:
                 self._run("dlc_pool_limit", pool, limit)
                 self.idle = range(limit - 1, count)
@@ -144,9 +154,12 @@ class Scenario:
 
     def _run_task(self, state: State, k: int, kernel: int, task: int) -> int:
         assert k not in self.idle, "a thread above the limit"
-        assert task < list(self.kernels.values())[kernel]
+        name = list(self.kernels)[kernel]
+        assert task < self.kernels[name], (name, task)
         address = RUNS + 8 * (kernel * MAX_TASKS + task)
-        store(state.memory, address, 8, load(state.memory, address, 8) + 1)
+        runs = load(state.memory, address, 8)
+        assert runs < MAX_REPEATS, (name, task, runs)
+        store(state.memory, address, 8, runs + 1)
         return 0
 
     def _returned(self, state: State, k: int, arguments: list[int]) -> int:
@@ -196,10 +209,29 @@ def test_several_workers() -> None:
     assert scenario.explore() > 1000
 
 
-def test_claims_of_several_tasks() -> None:
-    scenario = Scenario(workers=[0], a=8)
+@pytest.mark.parametrize("tasks", [127, 128, 255, 256, 383, 512])
+def test_shares_of_many_tasks_are_claimed_in_blocks(tasks: int) -> None:
+    """The caller claims from both ends: from the front of its own share, and from the back of the other one."""
+    scenario = Scenario(workers=[0], threads=2, a=tasks)
     scenario.call(launch("a"))
     assert scenario.explore() > 10
+
+
+def test_threads_claim_from_both_ends_of_a_share() -> None:
+    scenario = Scenario(a=5)
+    scenario.call(launch("a"))
+    assert scenario.explore() > 1000
+
+
+def more_shares_than_before(runtime: str = RUNTIME) -> Scenario:
+    scenario = Scenario(runtime=runtime, threads=3, a=2, b=3)
+    scenario.call(launch("a"), launch("b"))
+    return scenario
+
+
+def test_shares_without_tasks_in_earlier_launches() -> None:
+    """A thread that is late for a launch of two tasks must not claim the third share of the next launch."""
+    assert more_shares_than_before().explore() > 1000
 
 
 def test_sections() -> None:
@@ -264,14 +296,22 @@ def test_faults_of_limits_are_found(before: str, after: str, error: str) -> None
     ("before", "after", "error"),
     [
         ("%wanted = icmp ne i32 %asleep, 0", "%wanted = icmp eq i32 %asleep, 7", "deadlock"),
-        ("%generation = trunc i64 %wide to i32", "%generation = load i32, ptr %generation.at", "deadlock"),
+        ("%seen = trunc i64 %generation to i32", "%seen = load i32, ptr %pool", "deadlock"),
         ("%all = icmp eq i32 %done, %narrow", "%all = icmp ule i32 1, %done", "'b'"),
         ("  store atomic i32 0, ptr %done.at monotonic, align 4\n", "", "deadlock"),
-        ("%lowered = sub i64 %state, %chunk.wide", "%lowered = sub i64 %state, 0", "'a'"),
+        ("%raised = add i64 %current, %claim", "%raised = add i64 %current, 0", "'a'"),
+        (
+            "%newer = icmp ugt i64 %word.generation, %generation",
+            "%newer = icmp ugt i64 %word.generation, -1",
+            "'[ab]'|deadlock",
+        ),
+        ("%outdated = icmp ne i64 %tag, %low.half", "%outdated = icmp ne i64 %tag, %tag", "'[ab]'|deadlock"),
     ],
-    ids=["no wake", "sleep without check", "early return", "old count", "claim without effect"],
+    ids=["no wake", "sleep without check", "early return", "old count", "claim without effect", "late thread", "late tasks"],
 )
 def test_faults_are_found(before: str, after: str, error: str) -> None:
     assert RUNTIME.count(before) == 1
+    runtime = RUNTIME.replace(before, after)
     with pytest.raises(AssertionError, match=error):
-        two_launches(RUNTIME.replace(before, after)).explore()
+        two_launches(runtime).explore()
+        more_shares_than_before(runtime).explore()
