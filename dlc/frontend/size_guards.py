@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 
-from dlc.shapes.dims import Dim, size_decisions
+from dlc.shapes.dims import Dim, Relation, size_decisions
 from dlc.shapes.guards import Guard, SizeBounds
 from dlc.shapes.ranges import SizeRange
 
@@ -39,20 +39,17 @@ class SizeGuards:
     def guards(self) -> tuple[Guard, ...]:
         return tuple(self._guards)
 
-    def is_negative(self, size: Dim) -> bool | None:
-        """Return whether a size is below 0; None if it cannot be decided."""
-        return self._decide(Guard(Dim.lift(-size - 1), ">="), Guard(size, ">="))
+    def decide(self, size: Dim, relation: Relation) -> bool | None:
+        """Return whether a size has this relation to 0, >= or ==; record that, or its negation, if it depends on the call.
 
-    def is_zero(self, size: Dim) -> bool | None:
-        """Return whether a size is 0; None if it cannot be decided."""
-        return self._decide(Guard(size, "=="), Guard(size, "!="))
-
-    def _decide(self, guard: Guard, negation: Guard) -> bool | None:
-        """Return whether `guard` holds; record it, or its negation, if that depends on the sizes of the call."""
+        None if it cannot be decided.
+        """
+        guard = Guard(size, relation)
         decided = self._bounds.decide(guard)
-        if decided is not None or self._sizes is None or not guard.size.symbols() <= self._sizes.keys():
+        if decided is not None or self._sizes is None or not size.symbols() <= self._sizes.keys():
             return decided
         holds = guard.holds(self._sizes)
+        negation = Guard(Dim.lift(-size - 1), ">=") if relation == ">=" else Guard(size, "!=")
         self._guards.setdefault(replace(guard if holds else negation, origin=self._locate()))
         return holds
 
@@ -60,7 +57,7 @@ class SizeGuards:
 @contextmanager
 def deciding_sizes(decisions: SizeGuards) -> Generator[None]:
     """Let `decisions` decide the comparisons of sizes in a `with` block that imports a model."""
-    token = size_decisions.set(decisions)
+    token = size_decisions.set(decisions.decide)
     try:
         yield
     finally:

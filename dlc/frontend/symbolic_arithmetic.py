@@ -43,19 +43,8 @@ def _truncating_divide(a: Size, b: Size) -> Size:
     raise UndecidableError(f"the sign of {a} / {b}")
 
 
-def _remainder(a: Size, b: Size) -> Size:
-    # Truncating and floor division agree here.
-    if a >= 0 and b > 0:
-        return a % b
-    raise UndecidableError(f"the sign of the remainder of {a} / {b}")
-
-
-def _maximum(a: Size, b: Size) -> Size:
-    return a if a >= b else b
-
-
-def _minimum(a: Size, b: Size) -> Size:
-    return a if a <= b else b
+def _truncating_remainder(a: Size, b: Size) -> Size:
+    return a - b * _truncating_divide(a, b)
 
 
 def _select(condition: object, a: Size, b: Size) -> Size:
@@ -74,10 +63,10 @@ ELEMENTWISE: dict[type[DlOp], Callable[..., Any]] = {
     dl.MulOp: operator.mul,
     dl.NegOp: operator.neg,
     dl.DivOp: _truncating_divide,
-    dl.ModOp: _remainder,
+    dl.ModOp: _truncating_remainder,
     dl.FloordivOp: operator.floordiv,
-    dl.MaximumOp: _maximum,
-    dl.MinimumOp: _minimum,
+    dl.MaximumOp: max,
+    dl.MinimumOp: min,
     dl.EqualOp: are_equal,
     dl.NotEqualOp: _sizes_differ,
     dl.LessOp: operator.lt,

@@ -57,12 +57,12 @@ MAX_ELEMENTS = 1 << 47
 class Trace:
     """The trace of one function. `block` is its block; `build` inserts into the innermost body being traced.
 
-    It is the scope of the sizes of its arrays: `size_guards` decides their comparisons.
+    It is the scope of the sizes of its arrays: `decide_size` decides their comparisons.
     """
 
     def __init__(self, function_name: str = "a function", size_guards: SizeGuards | None = None) -> None:
         self.function_name = function_name
-        self.size_guards = size_guards or SizeGuards({})
+        self.decide_size = (size_guards or SizeGuards({})).decide
         # The guards under which the traced ops are valid, in addition to those of their shape inference.
         self.guards: list[Guard] = []
         self.block = Block()

@@ -335,9 +335,8 @@ class JitFunction(Submittable):
         symbolic = parameters.symbolic_sizes(arguments.tree)
         if any(symbolic):
             infos, sizes = parameters.bind_sizes(arguments.tree, arrays)
-            weak = [is_python_scalar(leaf) for leaf in arguments.leaves]
-            kinds = [(tuple(map(str, i.shape)), i.dtype, is_weak) for i, is_weak in zip(infos, weak, strict=True)]
-            key = call[0], tuple(kinds), *call[2:]
+            weak = map(is_python_scalar, arguments.leaves)
+            key = call[0], tuple((tuple(map(str, i.shape)), i.dtype, w) for i, w in zip(infos, weak, strict=True)), *call[2:]
         found = self._specializations.find(call, key, sizes)
         if found is not None:
             return found

@@ -16,7 +16,7 @@ from dlc.kernels.references import ArrayReference
 from dlc.passes.kernel_builder import KernelBuilder
 from dlc.passes.linalg.library_kernels import BodyTracer
 from dlc.passes.structured import ConstantPool, OpBuilder
-from dlc.shapes.dims import Dim, Size, is_nonnegative, product, substitute
+from dlc.shapes.dims import Dim, Relation, Size, is_nonnegative, product, substitute
 from dlc.shapes.traced_dims import TracedDim, traced_sizes
 
 # A proof adds up at most this many conditions on sizes.
@@ -24,8 +24,8 @@ _MAX_CONDITION_TERMS = 2
 
 
 @dataclass(frozen=True)
-class _SizeProofs:
-    """Decide comparisons of symbolic sizes by proofs, from the constraints of the op and the conditions of the open scopes.
+class _Sizes:
+    """The scope of the sizes of one op: it proves comparisons from the constraints of the op and the open scopes' conditions.
 
     Neither branches nor guards are added: kernels are lowered after the guards of a program are known.
     """
@@ -33,29 +33,17 @@ class _SizeProofs:
     trace: KernelTrace
     constraints: Sequence[Size]
 
-    def is_negative(self, size: Dim) -> bool | None:
-        """See SizeDecisions."""
-        if self._is_nonnegative(size):
+    def decide_size(self, size: Dim, relation: Relation) -> bool | None:
+        """Return whether a size has a relation to 0; None if that is not proved."""
+        if self._is_nonnegative(-size - 1) or (relation == "==" and self._is_nonnegative(size - 1)):
             return False
-        return True if self._is_nonnegative(-size - 1) else None
-
-    def is_zero(self, size: Dim) -> bool | None:
-        """See SizeDecisions."""
-        if self._is_nonnegative(size - 1) or self._is_nonnegative(-size - 1):
-            return False
-        return True if self._is_nonnegative(size) and self._is_nonnegative(-size) else None
+        is_proved = self._is_nonnegative(size) and (relation == ">=" or self._is_nonnegative(-size))
+        return True if is_proved else None
 
     def _is_nonnegative(self, size: Size) -> bool:
         conditions = [*self.constraints, *self.trace.size_conditions()]
         sums = (sum(c) for n in range(_MAX_CONDITION_TERMS + 1) for c in combinations(conditions, n))
         return any(is_nonnegative(size - total) for total in sums)
-
-
-@dataclass(frozen=True)
-class _Sizes:
-    """The scope of the sizes of one op."""
-
-    size_guards: _SizeProofs
 
     def size_as_array(self, size: Dim) -> NoReturn:
         raise CompileError(f"the size {size} is used as an array")
@@ -77,7 +65,7 @@ def traced(rule: Callable[..., None], *, is_batched: bool = False) -> BodyTracer
         function = func.FuncOp(op.name.replace(".", "_"), FunctionType.from_lists([], []), Region(Block()))
         builder = KernelBuilder(OpBuilder(ConstantPool(function), function.body.block, op.location))
         trace, leading = KernelTrace(function, builder, is_trusted=True), len(shape_of(op.operands[0])) - 2
-        sizes = _Sizes(_SizeProofs(trace, op.size_constraints))
+        sizes = _Sizes(trace, op.size_constraints)
         references: list[ArrayReference] = []
         # The symbols of the body that replace sizes that are not provably nonnegative.
         symbols: dict[Size, Dim] = {}

@@ -7,11 +7,11 @@ serves static and symbolic sizes: `(h + 2 * pad - k) // stride + 1`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from math import gcd
 from numbers import Integral
-from typing import Literal, Protocol, TypeAlias, cast
+from typing import Literal, TypeAlias, cast
 
 from dlc.errors import ShapeError, UnsupportedError
 
@@ -25,30 +25,12 @@ Relation: TypeAlias = Literal["==", "!=", ">="]
 # Proofs replace at most this many floor divisions by bounds: the number of combinations doubles with each.
 _MAX_BOUNDED_QUOTIENTS = 4
 
-# Records the guards of shape inference, if they are collected.
-guard_recorder: ContextVar[GuardRecorder | None] = ContextVar("guard_recorder", default=None)
+# Returns whether a size has a relation to 0; None if that depends on the values of symbols, and cannot be decided.
+SizeDecisions: TypeAlias = "Callable[[Dim, Relation], bool | None]"
 # Decides comparisons of sizes in Python, while a model is imported for the sizes of a call.
 size_decisions: ContextVar[SizeDecisions | None] = ContextVar("size_decisions", default=None)
-
-
-class GuardRecorder(Protocol):
-    """Records what shape inference assumes about sizes where polynomials do not decide a comparison."""
-
-    def assume(self, size: Dim, relation: Relation) -> None:
-        """Record that a size is assumed to have this relation to 0."""
-        ...
-
-
-class SizeDecisions(Protocol):
-    """Decides comparisons whose result depends on the values of symbols, such as by guards on the sizes of a call."""
-
-    def is_negative(self, size: Dim) -> bool | None:
-        """Return whether a size is negative; None if unknown."""
-        ...
-
-    def is_zero(self, size: Dim) -> bool | None:
-        """Return whether a size is 0; None if unknown."""
-        ...
+# Records the relation to 0 that shape inference assumes of a size where polynomials do not decide it, if guards are collected.
+guard_recorder: ContextVar[Callable[[Dim, Relation], None] | None] = ContextVar("guard_recorder", default=None)
 
 
 class UndecidableError(UnsupportedError):
@@ -239,14 +221,18 @@ class Dim:
 
 def decided_negative(size: Size) -> bool | None:
     """Return whether a size is negative, by polynomials or by the decisions for the sizes of a call; None if unknown."""
-    answer, decisions = is_negative(size), size_decisions.get()
-    return decisions.is_negative(Dim.lift(size)) if answer is None and decisions is not None else answer
+    if is_nonnegative(size) or is_nonnegative(-size - 1):
+        return not is_nonnegative(size)
+    decide = size_decisions.get()
+    return None if decide is None else decide(Dim.lift(-size - 1), ">=")
 
 
 def decided_zero(size: Size) -> bool | None:
     """Return whether a size is 0, by polynomials or by the decisions for the sizes of a call; None if unknown."""
-    answer, decisions = is_zero(size), size_decisions.get()
-    return decisions.is_zero(Dim.lift(size)) if answer is None and decisions is not None else answer
+    if isinstance(size, int) or is_nonnegative(size - 1) or is_nonnegative(-size - 1):
+        return size == 0
+    decide = size_decisions.get()
+    return None if decide is None else decide(size, "==")
 
 
 def _decide_negative(size: Size, question: str) -> bool:
@@ -324,20 +310,6 @@ def is_known_less(a: Size, b: Size) -> bool:
     return False
 
 
-def is_negative(size: Size) -> bool | None:
-    """Return whether a size is negative; None if that depends on the values of its symbols, or is not proved."""
-    if is_nonnegative(size):
-        return False
-    return True if is_nonnegative(-size - 1) else None
-
-
-def is_zero(size: Size) -> bool | None:
-    """Return whether a size is 0; None if that depends on the values of its symbols."""
-    if isinstance(size, int):
-        return size == 0
-    return False if is_nonnegative(size - 1) or is_nonnegative(-size - 1) else None
-
-
 def are_equal(a: Size, b: Size) -> bool:
     """Return whether two sizes are equal, by polynomials or by the decisions for the sizes of a call.
 
@@ -350,9 +322,9 @@ def are_equal(a: Size, b: Size) -> bool:
 
 
 def _assume(size: Size, relation: Relation) -> None:
-    recorder = guard_recorder.get()
-    if recorder is not None and isinstance(size, Dim):
-        recorder.assume(size, relation)
+    record = guard_recorder.get()
+    if record is not None and isinstance(size, Dim):
+        record(size, relation)
 
 
 def is_symbol(size: Size) -> bool:

@@ -83,7 +83,7 @@ class RecordedGuards:
         self.origin = ""
 
     def assume(self, size: Dim, relation: Relation) -> None:
-        """See GuardRecorder."""
+        """Record that a size is assumed to have this relation to 0."""
         self.guards.append(Guard(size, relation, self.origin))
 
 
@@ -91,7 +91,7 @@ class RecordedGuards:
 def recording_guards() -> Generator[RecordedGuards]:
     """Record the assumptions of shape inference in a `with` block."""
     recorder = RecordedGuards()
-    token = guard_recorder.set(recorder)
+    token = guard_recorder.set(recorder.assume)
     try:
         yield recorder
     finally:

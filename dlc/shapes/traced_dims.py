@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol, TypeAlias, cast
 
 import numpy as np
 
-from dlc.shapes.dims import Dim, Size, SizeDecisions, UndecidableError, decided_negative, decided_zero
+from dlc.shapes.dims import Dim, Relation, Size, UndecidableError, decided_negative, decided_zero
 
 TracedSize: TypeAlias = "int | TracedDim"
 _Operator: TypeAlias = "Callable[[TracedDim, Any], Any]"
@@ -23,9 +23,8 @@ _Operator: TypeAlias = "Callable[[TracedDim, Any], Any]"
 class SizeScope(Protocol):
     """A trace: it decides comparisons of the sizes of its arrays, and computes with them."""
 
-    @property
-    def size_guards(self) -> SizeDecisions:
-        """Decides comparisons."""
+    def decide_size(self, size: Dim, relation: Relation, /) -> bool | None:
+        """Return whether a size has a relation to 0; None if that cannot be decided."""
         ...
 
     def size_as_array(self, size: Dim) -> Any:
@@ -168,11 +167,11 @@ class TracedDim:
 
     def _is_negative(self, size: Size, question: str) -> bool:
         decided = decided_negative(size)
-        return self._decided(self.scope.size_guards.is_negative(Dim.lift(size)) if decided is None else decided, question)
+        return self._decided(self.scope.decide_size(Dim.lift(-size - 1), ">=") if decided is None else decided, question)
 
     def _is_zero(self, size: Size, question: str) -> bool:
         decided = decided_zero(size)
-        return self._decided(self.scope.size_guards.is_zero(Dim.lift(size)) if decided is None else decided, question)
+        return self._decided(self.scope.decide_size(Dim.lift(size), "==") if decided is None else decided, question)
 
     def _decided(self, answer: bool | None, question: str) -> bool:
         if answer is None:

@@ -9,7 +9,7 @@ import pytest
 from dlc.dialects.dl.base import element_type_of, tensor_type
 from dlc.errors import DlcError
 from dlc.ir import Block
-from dlc.shapes.dims import Dim, is_zero
+from dlc.shapes.dims import Dim, decided_zero
 from dlc.testing.sample import Sample
 from tests.ops.samples import SAMPLES
 
@@ -21,7 +21,7 @@ def test_inference_does_not_compare_symbolic_sizes_by_equality(monkeypatch: pyte
 
     def record(size: Dim, other: object) -> bool:
         result = is_equal(size, other)
-        if result is False and is_zero(size - other) is None:
+        if result is False and decided_zero(size - other) is None:
             caller = sys._getframe(1)
             compared.add(f"{caller.f_code.co_filename}:{caller.f_lineno}")
         return result

@@ -13,7 +13,7 @@ import dlc
 import dlc.numpy as dnp
 from dlc.errors import DlcError
 from dlc.frontend.trace import Trace, tracing
-from dlc.shapes.dims import Dim, UndecidableError, is_negative, is_nonnegative
+from dlc.shapes.dims import Dim, UndecidableError, decided_negative, is_nonnegative
 from dlc.shapes.parsing import parse_size
 from dlc.shapes.traced_dims import TracedDim, untraced
 
@@ -124,8 +124,8 @@ def test_sizes_of_two_traces_do_not_mix(name: str) -> None:
 def test_a_quotient_of_a_negated_size_is_not_taken_for_positive() -> None:
     n = Dim.symbol("n")
     padded = -(-n // 4) * 4
-    assert is_negative(n - padded) is None
-    assert is_negative((n - 3) // 2) is None
-    assert is_negative((n + 1) // 2) is False
-    assert is_negative(-n - 1) is True
+    assert decided_negative(n - padded) is None
+    assert decided_negative((n - 3) // 2) is None
+    assert decided_negative((n + 1) // 2) is False
+    assert decided_negative(-n - 1) is True
     assert is_nonnegative(padded - n)
