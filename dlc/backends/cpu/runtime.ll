@@ -26,7 +26,7 @@
 ;
 ; Note [Claiming tasks]. The tasks of a launch, called a generation, are divided into contiguous shares, one per thread, at most 16.
 ; A thread claims blocks of tasks from the front of its own share, then from the back of other shares. Consecutive kernels mostly
-; divide the same rows, so that a thread reads rows that it wrote: lines that another core has written cost up to 40 ns each.
+; divide the same rows, so that a thread reads rows that it wrote: a line that another core has written can cost 40 ns.
 ;
 ; The word of a share contains the last generation with a claim, and the claimed blocks. If this generation is older than the
 ; current one, all blocks are unclaimed: a fork does not write to shares, and the word of a share stays in its owner's cache. A
