@@ -24,8 +24,7 @@ class ScoreTokenizer:
         self._ids = {text: i for i, text in enumerate(vocabulary.texts)}
         self._scores = vocabulary.scores.tolist()
         self._byte_ids = [self._ids.get(f"<0x{byte:02X}>") for byte in range(256)]
-        special = sorted(vocabulary.special, key=len, reverse=True)
-        self._special = re.compile("|".join(map(re.escape, special))) if special else None
+        self._special = sorted(vocabulary.special, key=len, reverse=True)
         self._first = vocabulary.token("bos_token_id") if vocabulary.flag("add_bos_token", True) else None
         self._adds_space = vocabulary.flag("add_space_prefix", True)
         self._unknown = vocabulary.token("unknown_token_id")
@@ -42,7 +41,9 @@ class ScoreTokenizer:
         """Return the ids of a text; `add_special` adds the token that begins texts, if the model has one."""
         ids = [self._first] if add_special and self._first is not None else []
         start, is_first = 0, True
-        for match in self._special.finditer(text) if self._special is not None else ():
+        # Only special tokens that occur: compiling a pattern of thousands takes longer than loading the model.
+        special = [re.escape(token) for token in self._special if token in text]
+        for match in re.finditer("|".join(special), text) if special else ():
             ids += self._encode_text(text[start : match.start()], is_first)
             ids.append(self._vocabulary.special[match[0]])
             start, is_first = match.end(), False
