@@ -106,6 +106,12 @@ def test_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert losses[0] < 0.1 and losses[1] < 0.6 * losses[0]
 
 
+def test_tensor_parallel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run("tensor_parallel.py", monkeypatch=monkeypatch)
+    printed = capsys.readouterr().out
+    assert float(printed.split()[1]) < 3.2 and "0 all_reduces" in printed
+
+
 def test_write_docs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     run("write_docs.py", "60", "A pass ", monkeypatch=monkeypatch)
     first, _, text = capsys.readouterr().out.partition("\n")
