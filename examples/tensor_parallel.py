@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 
 import dlc
-import dlc.numpy as dnp
 from dlc import P, nn, optim
 
 TEXT = Path(__file__).parents[1] / "docs" / "distributed.md"

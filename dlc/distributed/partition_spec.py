@@ -68,7 +68,7 @@ def specs_of_leaves(prefix: Any, tree: Tree, name: str) -> list[P | None]:
         return [prefix] * sum(1 for _ in tree.paths(""))
     children, structure = _children(prefix)
     if tree.kind is None or set(structure.keys) != set(tree.keys):
-        raise DTypeError(f"{name} is {structure}, the argument is {tree}; expected the same structure, a P or None")
+        raise DTypeError(f"{name} is {structure}, but annotates {tree}; expected the same structure, a P or None")
     by_key = dict(zip(structure.keys, children, strict=True))
     return [
         spec
@@ -97,11 +97,15 @@ def spec_trees(shardings: Any, parameters: Sequence[str], position_count: int) -
     """Return the function that maps an argument, by its position and its name, to its tree of specs.
 
     `shardings` is one tree for all arguments, or a tuple with one per parameter; for a function with `*args`, one for each of
-    `position_count` positional arguments. Raises DTypeError for a tuple of another length.
+    `position_count` positional arguments. Raises DTypeError for a tuple of another length, and for another type.
     """
     if shardings is None or isinstance(shardings, P):
         return lambda position, name: shardings
-    by_position = tuple(shardings)
+    if not isinstance(shardings, tuple | list):
+        raise DTypeError(
+            f"in_shardings = {shardings!r}; expected a P, None, or a tuple, one entry per parameter: {', '.join(parameters)}"
+        )
+    by_position = tuple(cast("Sequence[Any]", shardings))
     if len(by_position) not in (len(parameters), position_count):
         raise DTypeError(
             f"in_shardings has {len(by_position)} entries; expected one for each parameter: {', '.join(parameters) or 'none'}"

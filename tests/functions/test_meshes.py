@@ -187,9 +187,12 @@ def test_invalid_arguments() -> None:
     for entries in ((P(),), (P(), P(), P())):
         with pytest.raises(DTypeError, match=r"in_shardings has \d entries; expected one for each parameter: params, x"):
             dlc.jit(mesh=mesh, in_shardings=entries)(predict).lower(PARAMETERS, X)
+    for other in ("data", {"x": P()}):
+        with pytest.raises(DTypeError, match=r"in_shardings = .*; expected a P, None, or a tuple, .* per parameter: params, x"):
+            dlc.jit(mesh=mesh, in_shardings=other)(predict).lower(PARAMETERS, X)
     with pytest.raises(ShapeError, match="out_shardings of result: 'rows' is not an axis of the mesh data=2"):
         dlc.jit(mesh=mesh, out_shardings=P("rows"))(predict).lower(PARAMETERS, X)
-    with pytest.raises(DTypeError, match=r"in_shardings\[0\] is a dict of 'w', the argument is a dict of 'w', 'b'"):
+    with pytest.raises(DTypeError, match=r"in_shardings\[0\] is a dict of 'w', but annotates a dict of 'w', 'b'"):
         dlc.jit(mesh=mesh, in_shardings=({"w": P()}, None))(predict).lower(PARAMETERS, X)
     with pytest.raises(ShapeError, match=r"dlc\.shard: P\('data', None\) has 2 entries; expected at most 1, one per axis"):
         dlc.jit(mesh=mesh)(lambda x: dlc.shard(x, P("data", None))).lower(B)

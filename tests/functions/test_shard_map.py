@@ -237,7 +237,7 @@ def test_errors() -> None:
         (lambda: lower(lambda x: x, P(None, "rows")), ShapeError, "in_specs: 'rows' is not an axis of the mesh data=2,model=2"),
         (lambda: lower(lambda x: x, P(None, None, "data")), ShapeError, "has 3 entries"),
         (lambda: lower(lambda x: x, P(P.UNCONSTRAINED)), DTypeError, "has P.UNCONSTRAINED; expected mesh axes or None"),
-        (lambda: lower(lambda x: x, (P(), P())), DTypeError, "in_specs is a tuple of 2, the argument is a tuple of 1"),
+        (lambda: lower(lambda x: x, (P(), P())), DTypeError, "in_specs is a tuple of 2, but annotates a tuple of 1"),
         (lambda: lower(lambda x: lax.psum(x, "rows")), DTypeError, r"dlc\.lax\.psum: 'rows' is not an axis"),
         (lambda: lower(lambda x: dlc.shard(x, P("data"))), DlcError, r"dlc\.shard: called inside"),
         (lambda: lower(lambda x: mapped(lambda x: x, P(), P())(x)), DlcError, r"dlc\.shard_map: called inside"),
