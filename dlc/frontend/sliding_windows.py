@@ -110,10 +110,19 @@ def lowest(x: ImportedValue) -> float:
 
 def same_padding(size: Size, extent: int, stride: int) -> tuple[int, int]:
     """Return the padding before and after an axis that gives ⌈size / stride⌉ windows, the larger part after it."""
-    total = max(extent - (remainder(size, stride) or stride), 0)
+    total = max(extent - (_remainder(size, stride) or stride), 0)
     return total // 2, total - total // 2
 
 
-def remainder(size: Size, divisor: int) -> int:
+def ceil_mode_padding(size: Size, extent: int, stride: int, low: int, high: int) -> int:
+    """Return the padding after an axis with which the number of windows is rounded up, at least `high`.
+
+    The last window starts inside the operand or its leading padding.
+    """
+    rest = _remainder(size, stride)
+    return max(high, min(high + (extent - low - high - rest) % stride, extent - 1 - (rest + low - 1) % stride))
+
+
+def _remainder(size: Size, divisor: int) -> int:
     """Return `size % divisor`. Raises UndecidableError if that depends on the values of symbols."""
     return next(r for r in range(divisor) if are_equal(size % divisor, r))

@@ -15,7 +15,7 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
-from dlc.frontend.sliding_windows import SlidingWindows, remainder, same_padding
+from dlc.frontend.sliding_windows import SlidingWindows, ceil_mode_padding, same_padding
 from dlc.shapes.dims import Size, are_equal, product
 
 
@@ -49,9 +49,7 @@ def _axis_padding(node: OnnxNode, windows: SlidingWindows, axis: int, size: Size
             low, high = same_padding(size, extent, stride)
             low, high = (low, high) if auto == "SAME_UPPER" else (high, low)
     if node.flag("ceil_mode") and stride > 1:
-        # Round the number of windows up; the last one must start inside the operand or its leading padding.
-        rest = remainder(size, stride)
-        high = max(high, min(high + (extent - low - high - rest) % stride, extent - 1 - (rest + low - 1) % stride))
+        high = ceil_mode_padding(size, extent, stride, low, high)
     return low, high
 
 
