@@ -14,7 +14,7 @@ from dlc.shapes.dims import Size
 
 table = TfliteConverterTable()
 
-_VALID = 1
+_SAME, _VALID = 0, 1
 _CONV = "padding.i8 stride_w.i32 stride_h.i32 activation.i8 dilation_w.i32=1 dilation_h.i32=1"
 _DEPTHWISE = "padding.i8 stride_w.i32 stride_h.i32 multiplier.i32 activation.i8 dilation_w.i32=1 dilation_h.i32=1"
 _CONV_3D = "padding.i8 stride_d.i32 stride_w.i32 stride_h.i32 activation.i8 dilation_d.i32=1 dilation_w.i32=1 dilation_h.i32=1"

@@ -21,8 +21,8 @@ from dlc.ir import i32
 table = TfliteConverterTable()
 
 _POOL = "padding.i32 stride_w.i32 stride_h.i32 width.i32 height.i32 activation.i32"
-# The code of the runtime's structs, which differs from that of the file format.
-_SAME = 1
+# Codes of the runtime's structs, which differ from those of the file format.
+_SAME, _VALID = 1, 2
 
 
 @table("CUSTOM Convolution2DTransposeBias", options="padding.i32 stride_w.i32 stride_h.i32")
