@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from typing import Any, cast
 
@@ -15,7 +17,8 @@ import numpy as np
 import dlc.numpy as dnp
 from dlc.frontend.complex_numbers import component_dtype, from_parts, is_complex, real_and_imaginary
 from dlc.numpy.apply import convert
-from dlc.pytorch.rules import creation, reductions, shape_manipulation
+from dlc.pytorch.rules import reductions, shape_manipulation
+from dlc.pytorch.rules.creation import components_of
 from dlc.pytorch.rules.rule_table import Rule, RuleTable, promoted_floats
 
 table, complex_table = RuleTable(), RuleTable()
@@ -92,7 +95,7 @@ def componentwise(rule: Rule, value_positions: Sequence[int]) -> Rule:
     def component(argument: Any, index: int, is_value: bool = False) -> Any:
         if isinstance(argument, list | tuple):
             return [component(a, index) for a in cast("Sequence[Any]", argument)]
-        return _real_and_imaginary(argument)[index] if is_value or is_complex(argument) else argument
+        return components_of(argument)[index] if is_value or is_complex(argument) else argument
 
     def apply_to_parts(*args: Any, **kwargs: Any) -> Any:
         parts = ([component(a, k, position in value_positions) for position, a in enumerate(args)] for k in range(2))
@@ -112,70 +115,17 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
     return dnp.stack(tensors, axis=dim)
 
 
-def _real_and_imaginary(x: Any) -> tuple[Any, Any]:
-    """Return the real and the imaginary part; 0 for the imaginary part of a real value."""
-    return real_and_imaginary(x) if is_complex(x) else (x, dnp.zeros_like(x) if hasattr(x, "dtype") else 0.0)
-
-
 @complex_table("_to_copy")
 def to_copy(x: Any, dtype: Any = None) -> Any:
     """Cast; to a real dtype, the real part is cast."""
     if dtype is None or np.dtype(dtype).kind != "c":
         return x if dtype is None else convert(real_and_imaginary(x)[0], dtype)
-    return from_parts(*(convert(component, component_dtype(dtype)) for component in _real_and_imaginary(x)))
-
-
-@complex_table("full")
-def full(size: Sequence[Any], fill_value: Any, dtype: Any = None) -> Any:
-    part_dtype = component_dtype(np.dtype(dtype or np.complex64))
-    return from_parts(*(creation.fill(size, component, part_dtype) for component in _real_and_imaginary(fill_value)))
-
-
-@complex_table("full_like fill.Scalar fill.Tensor")
-def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Any:
-    return full(x.shape, fill_value, dtype or x.dtype)
-
-
-@complex_table("new_full")
-def new_full(x: Any, size: Sequence[Any], fill_value: Any, dtype: Any = None) -> Any:
-    return full(size, fill_value, dtype or x.dtype)
-
-
-@complex_table("zeros empty.memory_format")
-def zeros(size: Sequence[Any], dtype: Any = None) -> Any:
-    return full(size, 0, dtype)
-
-
-@complex_table("ones")
-def ones(size: Sequence[Any], dtype: Any = None) -> Any:
-    return full(size, 1, dtype)
-
-
-@complex_table("zeros_like empty_like")
-def zeros_like(x: Any, dtype: Any = None) -> Any:
-    return full(x.shape, 0, dtype or x.dtype)
-
-
-@complex_table("ones_like")
-def ones_like(x: Any, dtype: Any = None) -> Any:
-    return full(x.shape, 1, dtype or x.dtype)
-
-
-@complex_table("new_zeros")
-def new_zeros(x: Any, size: Sequence[Any], dtype: Any = None) -> Any:
-    return full(size, 0, dtype or x.dtype)
-
-
-@complex_table("scalar_tensor")
-def scalar_tensor(s: Any, dtype: Any = None) -> Any:
-    return full((), s, dtype)
+    return from_parts(*(convert(component, component_dtype(dtype)) for component in components_of(x)))
 
 
 @complex_table("where.self where.ScalarOther where.ScalarSelf")
 def where(condition: Any, x: Any, y: Any) -> Any:
-    return from_parts(
-        *(dnp.where(condition, a, b) for a, b in zip(_real_and_imaginary(x), _real_and_imaginary(y), strict=True))
-    )
+    return from_parts(*(dnp.where(condition, a, b) for a, b in zip(components_of(x), components_of(y), strict=True)))
 
 
 @complex_table("masked_fill.Scalar masked_fill.Tensor")
@@ -185,7 +135,7 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Any:
 
 @complex_table("eq.Tensor eq.Scalar")
 def equal(x: Any, y: Any) -> Any:
-    return dnp.logical_and(*(dnp.equal(a, b) for a, b in zip(_real_and_imaginary(x), _real_and_imaginary(y), strict=True)))
+    return dnp.logical_and(*(dnp.equal(a, b) for a, b in zip(components_of(x), components_of(y), strict=True)))
 
 
 @complex_table("ne.Tensor ne.Scalar")
@@ -195,13 +145,13 @@ def not_equal(x: Any, y: Any) -> Any:
 
 @complex_table("mm bmm matmul mv dot")
 def matmul(x: Any, y: Any) -> Any:
-    (a, b), (c, d) = _real_and_imaginary(x), _real_and_imaginary(y)
+    (a, b), (c, d) = components_of(x), components_of(y)
     return from_parts(dnp.subtract(dnp.matmul(a, c), dnp.matmul(b, d)), dnp.add(dnp.matmul(a, d), dnp.matmul(b, c)))
 
 
 @complex_table("outer")
 def outer(x: Any, y: Any) -> Any:
-    columns, rows = ([dnp.expand_dims(component, axis) for component in _real_and_imaginary(v)] for v, axis in ((x, 1), (y, 0)))
+    columns, rows = ([dnp.expand_dims(component, axis) for component in components_of(v)] for v, axis in ((x, 1), (y, 0)))
     return from_parts(*columns) * from_parts(*rows)
 
 
@@ -210,21 +160,11 @@ def einsum(equation: str, operands: Sequence[Any], path: Any = None) -> Any:
     """Expand each operand into its real and imaginary part, and add up the products by their power of i."""
     sums: list[Any] = [None] * 4  # by the power of i, modulo 4
     for choice in product(range(2), repeat=len(operands)):
-        components = [_real_and_imaginary(x)[k] for x, k in zip(operands, choice, strict=True)]
+        components = [components_of(x)[k] for x, k in zip(operands, choice, strict=True)]
         product_, power = dnp.einsum(equation, *components), sum(choice) % 4
         sums[power] = product_ if sums[power] is None else dnp.add(sums[power], product_)
     real, imag, minus_real, minus_imag = (s if s is not None else dnp.zeros_like(sums[0]) for s in sums)
     return from_parts(dnp.subtract(real, minus_real), dnp.subtract(imag, minus_imag))
-
-
-@complex_table("reciprocal")
-def reciprocal(x: Any) -> Any:
-    return 1.0 / x
-
-
-@complex_table("square")
-def square(x: Any) -> Any:
-    return x * x
 
 
 for _name in (
@@ -232,7 +172,17 @@ for _name in (
     "acos", "atan", "asinh", "acosh", "atanh",
 ):  # fmt: skip
     complex_table(_name)(getattr(dnp, _name))
-complex_table("sgn")(dnp.sign)
+_OPERATORS: dict[str, Rule] = {
+    "mul.Tensor mul.Scalar": operator.mul, "div.Tensor div.Scalar": operator.truediv, "pow.Tensor_Scalar": operator.pow,
+    "sgn": dnp.sign, "reciprocal": partial(operator.truediv, 1.0),
+}  # fmt: skip
+for _name, _function in _OPERATORS.items():
+    complex_table(_name)(_function)
+
+
+@complex_table("square")
+def square(x: Any) -> Any:
+    return x * x
 
 
 @complex_table("rsqrt")
@@ -276,11 +226,6 @@ def constant_pad(x: Any, pad: Sequence[int], value: float = 0) -> Any:
     return from_parts(shape_manipulation.constant_pad(real, pad, value), shape_manipulation.constant_pad(imag, pad))
 
 
-@complex_table("abs")
-def magnitude(x: Any) -> Any:
-    return dnp.abs(x)
-
-
 @complex_table("add.Tensor add.Scalar")
 def add(x: Any, y: Any, alpha: Any = 1) -> Any:
     return x + (y if alpha == 1 else y * alpha)
@@ -304,18 +249,3 @@ def addcmul(x: Any, a: Any, b: Any, value: Any = 1) -> Any:
 @complex_table("addcdiv")
 def addcdiv(x: Any, a: Any, b: Any, value: Any = 1) -> Any:
     return add(x, a / b, value)
-
-
-@complex_table("mul.Tensor mul.Scalar")
-def mul(x: Any, y: Any) -> Any:
-    return x * y
-
-
-@complex_table("div.Tensor div.Scalar")
-def div(x: Any, y: Any) -> Any:
-    return x / y
-
-
-@complex_table("pow.Tensor_Scalar")
-def power(x: Any, exponent: Any) -> Any:
-    return x**exponent

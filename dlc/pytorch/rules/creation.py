@@ -11,6 +11,7 @@ import dlc.numpy as dnp
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import element_type
+from dlc.frontend.complex_numbers import component_dtype, from_parts, is_complex, real_and_imaginary
 from dlc.frontend.trace import Trace, current_trace
 from dlc.ir import i64
 from dlc.numpy.apply import apply, convert
@@ -23,8 +24,15 @@ table = RuleTable()
 
 def fill(size: Sequence[TracedSize], value: Any, dtype: Any) -> Any:
     """Return an array filled with one value; sizes may be symbolic."""
+    if (dtype := np.dtype(dtype)).kind == "c":
+        return from_parts(*(fill(size, component, component_dtype(dtype)) for component in components_of(value)))
     element = convert(dnp.reshape(value, ()) if is_tensor(value) else value, dtype)
     return apply(dl.BroadcastToOp, _trace().value(element), shape=tuple(size))
+
+
+def components_of(x: Any) -> tuple[Any, Any]:
+    """Return the real and the imaginary part; 0 for the imaginary part of a real value."""
+    return real_and_imaginary(x) if is_complex(x) else (x, dnp.zeros_like(x) if hasattr(x, "dtype") else 0.0)
 
 
 def _trace() -> Trace:
@@ -34,6 +42,8 @@ def _trace() -> Trace:
 
 
 def _default_dtype(value: object) -> Dtype:
+    if is_complex(value):
+        return np.dtype(np.complex64)
     return np.dtype(np.bool_ if isinstance(value, bool) else np.int64 if isinstance(value, int) else np.float32)
 
 
