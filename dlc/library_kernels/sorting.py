@@ -173,16 +173,66 @@ def _are_rows_short(op: dl.RadixSortOp, x: ArrayReference) -> Value:
 
 
 def _sort_row_by_digits(op: dl.RadixSortOp, x: ArrayReference, y: ArrayReference, scratch: ArrayReference, row: Value) -> None:
+    """Sort a row by counting its values if they are within a small range, else by radix sort."""
+    if not op.sorts_by_distance:
+        _radix_sort_row(op, x, y, scratch, row, None)
+        return
+    smallest, largest = _row_limits(x, row)
+    minimum, num_values = smallest & -(1 << op.digits[0].shift), _max_counted_values(op, x.shape[1])
+    if not num_values:
+        _radix_sort_row(op, x, y, scratch, row, minimum)
+        return
+    max_distance = (largest - minimum).view(f"u{x.dtype.itemsize}")
+    is_range_small = max_distance <= num_values - 1
+    with k.when(is_range_small):
+        _counting_sort_row(x, y, row, minimum, k.assume_index(max_distance, num_values), num_values)
+        _copy_row(x if len(op.digits) == 1 else y, scratch, row)
+    with k.when(~is_range_small):
+        _radix_sort_row(op, x, y, scratch, row, minimum)
+
+
+def _max_counted_values(op: dl.RadixSortOp, n: TracedSize) -> int:
+    """Return the number of values up to which a row of n elements is sorted by counting, 0 for never.
+
+    These values have the same last digit if there are several digits, and as many counts as a radix sort at most.
+    """
+    digits = op.digits
+    if not isinstance(n, int) or digits[0].shift:
+        return 0
+    limit = 1 << (digits[-1].shift or digits[0].bits)
+    return min(n, limit, sum(1 << digit.bits for digit in digits))
+
+
+def _counting_sort_row(
+    x: ArrayReference, y: ArrayReference, row: Value, minimum: Value, max_distance: Value, num_values: int
+) -> None:
+    """Count the elements of each value, then store each value as often as it is counted."""
+    n, width = x.shape[1], lanes_of(x.dtype)
+    counts = k.buffer((num_values,), position_dtype(n))
+    for i in k.range(n, unroll=_UNROLLED_ELEMENTS):
+        counts[k.assume_index((x[row, i] - minimum).view(f"u{x.dtype.itemsize}"), num_values)] += 1
+    end = k.variable(0, position_dtype(n))
+    for distance in k.range(max_distance + 1):
+        start = end.value
+        end.value += counts[distance]
+        value = k.full(width, minimum + distance.astype(x.dtype), x.dtype)
+        # A vector may reach beyond the last element of its value; the next value overwrites these elements.
+        for i in k.range(k.index(start), k.index(end.value), width):
+            store(y, row, i, value=value)
+
+
+def _radix_sort_row(
+    op: dl.RadixSortOp, x: ArrayReference, y: ArrayReference, scratch: ArrayReference, row: Value, minimum: Value | None
+) -> None:
     """Radix sort: count all digits; then, digit by digit, compute the start of each bucket and scatter the elements.
 
-    Keys may be distances from the minimum: if values have a small range, their high digits are equal, and the passes of
-    these are skipped.
+    Keys are distances from the minimum if there is one: if values have a small range, their high digits are equal, and the
+    passes of these are skipped.
     """
     n, digits = x.shape[1], op.digits
-    num_buckets, lowest = max(1 << digit.bits for digit in digits), digits[0].shift
-    minimum = _row_minimum(x, row) & -(1 << lowest) if op.sorts_by_distance else None
+    num_buckets = max(1 << digit.bits for digit in digits)
 
-    def bucket_of(digit: RadixDigit, value: Value, minimum: Value | None = minimum) -> Value:
+    def bucket_of(digit: RadixDigit, value: Value) -> Value:
         key = (value if minimum is None else value - minimum).view(f"u{value.dtype.itemsize}")
         bucket = (key >> digit.shift) & ((1 << digit.bits) - 1)
         return k.assume_index(bucket ^ digit.flip if digit.flip and minimum is None else bucket, 1 << digit.bits)
@@ -224,12 +274,15 @@ def _row_width(x: ArrayReference) -> int:
     return lanes_of(x.dtype) if isinstance(n, int) and n >= lanes_of(x.dtype) else 1
 
 
-def _row_minimum(x: ArrayReference, row: Value) -> Value:
-    """Return the minimum of a row, or the largest integer if the row is empty."""
-    smallest = k.variable(k.full(_row_width(x), np.iinfo(x.dtype).max, x.dtype))
+def _row_limits(x: ArrayReference, row: Value) -> tuple[Value, Value]:
+    """Return the minimum and maximum of a row; of an empty row, the largest and smallest integer."""
+    limits = np.iinfo(x.dtype)
+    smallest, largest = (k.variable(k.full(_row_width(x), limit, x.dtype)) for limit in (limits.max, limits.min))
     for i, width in _overlapping_strips(x.shape[1], _row_width(x)):
-        smallest.value = k.minimum(smallest.value, x.load(row, i, width=width))
-    return smallest.value.min()
+        elements = x.load(row, i, width=width)
+        smallest.value = k.minimum(smallest.value, elements)
+        largest.value = k.maximum(largest.value, elements)
+    return smallest.value.min(), largest.value.max()
 
 
 def _copy_row(source: ArrayReference, destination: ArrayReference, row: Value) -> None:

@@ -171,6 +171,11 @@ SAMPLES = [
     _sort_digits(I64, (32, 43, 54, 64), True),
     _sort_digits(I32, (0, 10, 21, 32), True, 37, 1 << 30),
     _sort_digits(I32, (0, 10, 21, 32), True, 9, -3),
+    # Long rows of few values, sorted by counting.
+    _sort_digits(I32, (0, 10, 21, 32), True, 900, -3),
+    _sort_digits(I8, (0, 8), True, 300),
+    _sort_digits(np.dtype(np.int16), (0, 8, 16), True, 300, 5),
+    _sort_digits(I64, (0, 8, 16, 24, 32, 40, 48, 56, 64), True, 900, 100),
     _sort_digits(I64, (0, 8, 16, 24, 32, 40, 48, 56, 64), True, 37, 100),
     *(_searched(op, F32, right) for op in (dl.SearchsortedOp, dl.BinarySearchOp) for right in (False, True)),
     *(_searched(op, I32, True) for op in (dl.SearchsortedOp, dl.BinarySearchOp)),

@@ -116,7 +116,8 @@ class RadixSortOp(RowwiseKernel):
 
     Digit k consists of the bits from `ends[k]` to `ends[k + 1]`; the lowest digit is sorted first. With `signed` the highest
     bit is a sign. If it is also the sign of the elements, digits are those of the distance from the smallest element, from bit
-    `ends[0]` on. One pass counts all digits, and one more pass per digit in which elements differ permutes them.
+    `ends[0]` on. One pass counts all digits, and one more pass per digit in which elements differ permutes them. Long rows of
+    values in a small range are sorted by counting the values instead.
     With `permits_network`, short rows may be sorted by a network.
     (C1) `x` has a signed integer type and rank 2; (C2) `ends` ascend, by at most 16, within the width of the elements; (C3)
     with `permits_network`, elements of equal digits are in ascending order.
