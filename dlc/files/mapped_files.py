@@ -78,6 +78,15 @@ def backing_file(array: Array) -> MappedFile | None:
     return base if isinstance(base, MappedFile) else None
 
 
+def release_pages(array: Array) -> None:
+    """Remove the pages of an array that is a view of a mapped file from the memory of the process; access maps them again."""
+    file = backing_file(array)
+    if file is not None and array.nbytes:
+        offset = _file_offset(array, file)
+        start = offset - offset % mmap.PAGESIZE
+        file.madvise(mmap.MADV_DONTNEED, start, offset + array.nbytes - start)
+
+
 def copy_to_memory(array: Array) -> Array:
     """Return a contiguous array, copied if it is a view of a file. Raises ModelError if the file has changed."""
     file = backing_file(array)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import mmap
-import os
 import struct
 import zlib
 from collections.abc import Mapping
@@ -32,6 +31,7 @@ from numpy.typing import NDArray
 
 from dlc.errors import DlcError, ModelError
 from dlc.files.atomic_writes import atomic_write
+from dlc.files.mapped_files import MappedFile, release_pages
 from dlc.runtime.saving.checksum import Checksum, choose_checksum
 from dlc.runtime.saving.header.values import count, text
 from dlc.target import Target, WorkGroups, architecture_of, is_opencl
@@ -45,6 +45,8 @@ _ON_DEVICE, _HAS_STRINGS, _DATA_DEPENDENT = -3, -2, -1
 PAGE_BYTES = 4096
 # Larger headers are rejected as damaged.
 _MAX_HEADER_BYTES = 256 << 20
+# Pages are released after this number of bytes is verified: rarely, and before they take much memory.
+_CHECKSUM_CHUNK_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -208,9 +210,18 @@ class Container:
         return container
 
     def check(self) -> None:
-        """Raise ModelError unless all checksums match and there are no other bytes."""
+        """Raise ModelError unless all checksums match and there are no other bytes.
+
+        This leaves no pages of a mapped file in memory, since calls may use few of them, such as some rows of embeddings.
+        """
+        bytes = np.frombuffer(self.data, np.uint8)
         for index, (offset, size, expected) in enumerate(self.sections):
-            if self.common.checksum(self.data[offset : offset + size + -size % PAGE_BYTES], 0) != expected:
+            end, checksum = min(offset + size + -size % PAGE_BYTES, len(bytes)), 0
+            for start in range(offset, end, _CHECKSUM_CHUNK_BYTES):
+                chunk = bytes[start : min(start + _CHECKSUM_CHUNK_BYTES, end)]
+                checksum = self.common.checksum(chunk.data, checksum)
+                release_pages(chunk)
+            if checksum != expected:
                 raise damaged(self.path, f"the checksum of section {index} does not match")
         if sum(size + -size % PAGE_BYTES for _, size, _ in self.sections) != len(self.data):
             raise damaged(self.path, "its size does not match its sections")
@@ -279,12 +290,12 @@ def _slice(path: Path, data: memoryview, sections: tuple[tuple[int, int, int], .
 
 def _mapped(path: Path) -> memoryview:
     try:
-        with path.open("rb") as file:
-            # An empty file cannot be mapped.
-            empty = os.fstat(file.fileno()).st_size == 0
-            return memoryview(b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        return memoryview(MappedFile.of(path))
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError:
+        # An empty file cannot be mapped.
+        return memoryview(b"")
 
 
 def page_aligned_copy(content: bytes | bytearray | memoryview) -> memoryview:

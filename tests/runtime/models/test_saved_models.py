@@ -253,3 +253,27 @@ def test_programs_receive_only_matching_arrays(some: Path, tmp_path: Path) -> No
     loaded = dlc.load(tmp_path / "m.dlc")
     with pytest.raises(dlc.DTypeError):
         loaded(np.ones(4, np.int8), np.ones(4, bool))
+
+
+def test_loading_leaves_no_weights_in_memory(tmp_path: Path) -> None:
+    """Verification of the checksums releases the pages of the file; a call maps the rows of the weights that it uses."""
+    table, path = np.ones((1 << 16, 64), np.float32), tmp_path / "rows.dlc"
+    dlc.jit(lambda rows: dlc.numpy.take(table, rows, 0)).lower(np.zeros(2, np.int32)).compile().save(path)
+    loaded = dlc.load(path, num_threads=1)
+    assert _resident_bytes(path) < table.nbytes / 8
+    (rows,) = loaded(np.array([5, 60_000], np.int32)).values()
+    np.testing.assert_array_equal(rows, table[:2])
+    # Systems with large pages in the page cache map up to 2 MB around a row.
+    assert 0 < _resident_bytes(path) < table.nbytes / 2
+
+
+def _resident_bytes(path: Path) -> int:
+    """Return how many bytes of the mappings of a file are in memory."""
+    total, is_mapping_of_file = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, value, *_ = line.split()
+        if not name.endswith(":"):
+            is_mapping_of_file = line.endswith(str(path))
+        elif is_mapping_of_file and name == "Rss:":
+            total += int(value) << 10
+    return total
