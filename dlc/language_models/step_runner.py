@@ -91,7 +91,8 @@ class StepRunner:
             ids[r, : len(part.tokens)] = part.tokens
             count[r], position[r], slot[r] = len(part.tokens), part.position, part.slot
         settings = _sampling_arrays(tuple(part.sampling for part in parts), texts)
-        next_tokens, logits, *_ = self._programs[texts, tokens].run_unchecked(
+        # Targets without donation return new arrays of the state.
+        next_tokens, logits, *self._state = self._programs[texts, tokens].run_unchecked(
             [ids, count, position, slot, *settings, *self._state]
         )
         return [int(token) for token in np.asarray(next_tokens)[: len(parts)]], logits
