@@ -22,7 +22,7 @@ class ScoreTokenizer:
     def __init__(self, vocabulary: GgufVocabulary) -> None:
         self._vocabulary = vocabulary
         self._ids = {text: i for i, text in enumerate(vocabulary.texts)}
-        self._scores = vocabulary.scores.tolist()
+        self._scores = vocabulary.scores
         self._byte_ids = [self._ids.get(f"<0x{byte:02X}>") for byte in range(256)]
         self._special = sorted(vocabulary.special, key=len, reverse=True)
         self._first = vocabulary.token("bos_token_id") if vocabulary.flag("add_bos_token", True) else None
@@ -86,7 +86,7 @@ class ScoreTokenizer:
         """Return an entry of the queue: the best score first, then the leftmost; None if the pieces do not merge."""
         merged = f"{pieces[left]}{pieces[right]}"
         token = self._ids.get(merged)
-        return None if token is None else (-self._scores[token], left, right, merged)
+        return None if token is None else (-float(self._scores[token]), left, right, merged)
 
     def _piece_tokens(self, piece: str) -> list[int]:
         token = self._ids.get(piece)
