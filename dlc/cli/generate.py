@@ -75,6 +75,7 @@ def generate_command(
     draft_tokens: int,
     draft_model: Path | None,
     cache_dtype: str,
+    activation_bits: str,
     ignore_end: bool,
     target: str,
     num_threads: int | None,
@@ -90,7 +91,8 @@ def generate_command(
     text = sys.stdin.read() if prompt == "-" else prompt
     with progress_display() as progress:
         settings: dict[str, Any] = {"target": target, "context": context, "num_threads": num_threads, **compile_settings}
-        settings |= {"cache_dtype": cache_dtype, "progress": partial(_report, progress)}
+        settings |= {"cache_dtype": cache_dtype, "activation_bits": int(activation_bits)}
+        settings |= {"progress": partial(_report, progress)}
         loaded = LanguageModel.load(model, draft_tokens=draft_tokens, **settings)
         drafter_model = None if draft_model is None else LanguageModel.load(draft_model, **settings)
         ids = prompt_ids(loaded, [{"role": "user", "content": text}] if chat else text)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from dlc.language_models.step_sizes import CACHE_DTYPES
+from dlc.language_models.step_sizes import ACTIVATION_BITS, CACHE_DTYPES
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -25,6 +25,13 @@ _OPTIONS = (
         default="f16",
         show_default=True,
         help="The dtype of the KV cache; int8 takes half of the memory.",
+    ),
+    click.option(
+        "--activation-bits",
+        type=click.Choice(list(map(str, ACTIVATION_BITS))),
+        default="8",
+        show_default=True,
+        help="The minimum bits to which products with quantized weights round activations: 8 is faster, 16 more accurate.",
     ),
     click.option(
         "--draft-tokens",

@@ -112,6 +112,7 @@ def serve_command(
     max_request_mb: int,
     context: int | None,
     cache_dtype: str,
+    activation_bits: str,
     draft_tokens: int,
     draft_model: Path | None,
     deadline_ms: float | None,
@@ -154,7 +155,8 @@ def serve_command(
         for path in language_models
         if is_encoder(path)
     }
-    text_settings: dict[str, Any] = {"context": context, "cache_dtype": cache_dtype, "target": target, **compile_settings}
+    text_settings: dict[str, Any] = {"context": context, "cache_dtype": cache_dtype, "activation_bits": int(activation_bits)}
+    text_settings |= {"target": target, **compile_settings}
     drafting = None if draft_model is None else LanguageModel.load(draft_model, **text_settings)
     texts = {
         path.stem: TextQueue(

@@ -19,7 +19,7 @@ from dlc.language_models.rotary_frequencies import max_positions
 from dlc.language_models.sampling import Sampling
 from dlc.language_models.setting_limits import require_integer
 from dlc.language_models.step_runner import StepRunner, TextPart
-from dlc.language_models.step_sizes import CACHE_DTYPES, StepSizes, prompt_tokens
+from dlc.language_models.step_sizes import ACTIVATION_BITS, CACHE_DTYPES, StepSizes, prompt_tokens
 from dlc.language_models.text_batch import TextBatch
 from dlc.language_models.tokenizers.reading import tokenizer_of
 from dlc.language_models.tokenizers.tokenizer import Tokenizer
@@ -57,6 +57,7 @@ class LanguageModel:
         target: str = "cpu",
         context: int | None = None,
         cache_dtype: str = "f16",
+        activation_bits: int = 8,
         max_texts: int = 1,
         draft_tokens: int = 0,
         num_threads: int | None = None,
@@ -68,13 +69,17 @@ class LanguageModel:
         """Compile the model of a GGUF file or a Hugging Face folder, or load it from the cache.
 
         `context` is the maximum number of tokens of a text, by default that of the model up to 8192. `cache_dtype` is the
-        dtype of the KV cache: f16, f32, or int8 with a scale per token and head. `max_texts` is the number of texts that a
-        batch decodes together; it is compiled into additional programs. `draft_tokens` is the number of drafted tokens that a
-        step verifies (speculative decoding), 0 for none; it needs `max_texts` = 1. `num_threads`, `cpus`, `inter_op` and
-        `cache` are as in `compile_model`. Raises ModelError and UnsupportedError for checkpoints that cannot be read.
+        dtype of the KV cache: f16, f32, or int8 with a scale per token and head. `activation_bits` is the minimum number of
+        bits to which products with quantized weights round activations: 8 for speed, or 16 for accuracy. `max_texts` is the
+        number of texts that a batch decodes together; it is compiled into additional programs. `draft_tokens` is the number of
+        drafted tokens that a step verifies (speculative decoding), 0 for none; it needs `max_texts` = 1. `num_threads`, `cpus`,
+        `inter_op` and `cache` are as in `compile_model`. Raises ModelError and UnsupportedError for checkpoints that cannot be
+        read.
         """
         if cache_dtype not in CACHE_DTYPES:
             raise ArgumentError(f"cache_dtype = {cache_dtype!r}; expected {' or '.join(CACHE_DTYPES)}")
+        if activation_bits not in ACTIVATION_BITS:
+            raise ArgumentError(f"activation_bits = {activation_bits!r}; expected {' or '.join(map(str, ACTIVATION_BITS))}")
         require_integer("max_texts", max_texts, 1, MAX_TEXTS)
         require_integer("draft_tokens", draft_tokens, 0, MAX_TEXTS - 1)
         if draft_tokens and max_texts > 1:
@@ -91,7 +96,7 @@ class LanguageModel:
         if positions > limit:
             raise ArgumentError(f"context = {positions!r}; the model {checkpoint.name} supports 1 to {limit} tokens")
         capacity = -(-positions // _CONTEXT_MULTIPLE) * _CONTEXT_MULTIPLE
-        sizes = StepSizes(capacity, prompt_tokens(description), cache_dtype, max_texts, draft_tokens)
+        sizes = StepSizes(capacity, prompt_tokens(description), cache_dtype, max_texts, draft_tokens, activation_bits)
 
         def compile(checkpoint: Checkpoint) -> Model:
             # Imported here because cached models run without the compiler.

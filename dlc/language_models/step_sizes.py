@@ -11,6 +11,8 @@ import numpy as np
 from dlc.target import Target
 
 CACHE_DTYPES: Mapping[str, Any] = {"f32": np.float32, "f16": np.float16, "int8": np.int8}
+# The supported minimum bits of activations in products with quantized weights.
+ACTIVATION_BITS = (8, 16)
 # The texts of the smallest program for several texts, which costs little more than that for one.
 _MIN_BATCH_TEXTS = 4
 # The tokens of the program for short prompts, whose activations have 16 bits.
@@ -31,6 +33,7 @@ class StepSizes:
         prompt_tokens: The numbers of tokens of the programs for prompts, ascending.
         num_slots: The number of slots: of texts that may be decoded together.
         draft_tokens: The number of drafted tokens that a step verifies; the rows of its program are tokens of one text.
+        min_activation_bits: The minimum bits of activations in products with quantized weights, for all programs.
     """
 
     context: int
@@ -38,6 +41,7 @@ class StepSizes:
     cache_dtype: str = "f32"
     num_slots: int = 1
     draft_tokens: int = 0
+    min_activation_bits: int = 8
 
     @property
     def programs(self) -> list[tuple[int, int]]:
@@ -48,8 +52,9 @@ class StepSizes:
         return [(1, 1), *((1, tokens) for tokens in self.prompt_tokens), *((texts, 1) for texts in batches), *verification]
 
     def activation_bits(self, texts: int, tokens: int) -> int:
-        """Return the minimum bits of activations: 16 for up to two texts, short prompts and drafts, else 8."""
-        return 16 if (self.draft_tokens or texts <= _MAX_EXACT_TEXTS) and tokens <= _SHORT_PROMPT_TOKENS else 8
+        """Return the minimum bits of activations: 16 for up to two texts, short prompts and drafts."""
+        is_exact = (self.draft_tokens or texts <= _MAX_EXACT_TEXTS) and tokens <= _SHORT_PROMPT_TOKENS
+        return 16 if is_exact else self.min_activation_bits
 
 
 def prompt_tokens(target: Target) -> tuple[int, ...]:

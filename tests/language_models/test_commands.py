@@ -103,6 +103,13 @@ def test_cache_dtype(dtype: str, folder: Path, served: Callable[..., list[str]])
         session.advance([token], Sampling())
 
 
+def test_activation_bits(folder: Path, served: Callable[..., list[str]]) -> None:
+    path = folder / "small.gguf"
+    expected = dlc.generate(LanguageModel.load(path, activation_bits=16, **SETTINGS), PROMPT, max_tokens=NUM_TOKENS)
+    assert generated(path, "--activation-bits", 16) == expected.text
+    assert served(path, [PROMPT], "--activation-bits", 16) == [expected.text]
+
+
 @pytest.mark.parametrize("command", ["generate", "serve"])
 def test_an_unknown_cache_dtype_is_an_error(command: str, folder: Path) -> None:
     prompt = ["--prompt", PROMPT] * (command == "generate")
