@@ -27,10 +27,7 @@ __all__ = ["beta", "binom", "comb", "factorial", "gamma", "gammasgn", "multigamm
 
 def gammasgn(x: ArrayLike, /) -> Any:
     """Return the sign of Γ(x): ±1 at ±0, nan at -1, -2, …"""
-    return _gammasgn(*promote_floats(x))
-
-
-def _gammasgn(x: Any) -> Any:
+    (x,) = promote_floats(x)
     is_integer = equal(x, floor(x))
     is_odd = equal(remainder(floor(x), 2), 1)
     negative = where(is_integer, math.nan, where(is_odd, -1.0, 1.0))
@@ -39,19 +36,13 @@ def _gammasgn(x: Any) -> Any:
 
 def gamma(x: ArrayLike, /) -> Any:
     """Return Γ(x); ±inf at ±0, nan at -1, -2, … and -inf."""
-    return _gamma(*promote_floats(x))
-
-
-def _gamma(x: Any) -> Any:
+    (x,) = promote_floats(x)
     return convert(where(equal(x, -math.inf), math.nan, _signed_exponential(x, 1)), x.dtype)
 
 
 def rgamma(x: ArrayLike, /) -> Any:
     """Return 1 / Γ(x); 0 at 0, -1, -2, …"""
-    return _rgamma(*promote_floats(x))
-
-
-def _rgamma(x: Any) -> Any:
+    (x,) = promote_floats(x)
     is_pole = logical_and(less(x, 0.5), equal(x, floor(x)))
     return convert(where(is_pole, 0, _signed_exponential(where(is_pole, 1.0, x), -1)), x.dtype)
 
@@ -91,10 +82,7 @@ def _beta(a: Any, b: Any) -> Any:
 
 def factorial(n: ArrayLike, /) -> Any:
     """Return n! = Γ(n + 1); 0 for negative n."""
-    return _factorial(*promote_floats(n))
-
-
-def _factorial(n: Any) -> Any:
+    (n,) = promote_floats(n)
     return where(less(n, 0), 0, gamma(where(less(n, 0), 0, n) + 1))
 
 
@@ -123,20 +111,14 @@ def _reciprocal_sign(x: Any) -> Any:
 
 def comb(n: ArrayLike, k: ArrayLike, /) -> Any:
     """Return the number of combinations of k out of n; 0 for k < 0, n < 0 and k > n."""
-    return _comb(*promote_floats(n, k))
-
-
-def _comb(n: Any, k: Any) -> Any:
+    n, k = promote_floats(n, k)
     is_none = logical_or(logical_or(less(n, 0), less(k, 0)), greater(k, n))
     return where(is_none, 0, binom(where(is_none, 1, n), where(is_none, 1, k)))
 
 
 def perm(n: ArrayLike, k: ArrayLike, /) -> Any:
     """Return the number of ordered selections of k out of n; 0 for k < 0, n < 0 and k > n."""
-    return _perm(*promote_floats(n, k))
-
-
-def _perm(n: Any, k: Any) -> Any:
+    n, k = promote_floats(n, k)
     is_none = logical_or(logical_or(less(n, 0), less(k, 0)), greater(k, n))
     first, count = where(is_none, 1, n), where(is_none, 1, k)
     return where(is_none, 0, poch(first - count + 1, count))
