@@ -299,12 +299,11 @@ def processors(values: Iterable[int]) -> frozenset[int]:
     return numbers
 
 
-def pocl_folder(variables: Mapping[str, str] | None = None) -> Path:
+def pocl_folder() -> Path:
     """Return the folder in which PoCL (Portable Computing Language) caches compiled kernels."""
-    environment = os.environ if variables is None else variables
-    if folder := environment.get("POCL_CACHE_DIR"):
+    if folder := os.environ.get("POCL_CACHE_DIR"):
         return Path(folder).absolute()
-    return Path(environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", "/"), ".cache"), "pocl", "kcache").absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME", "/"), ".cache"), "pocl", "kcache").absolute()
 
 
 def columns() -> int | None:

@@ -156,13 +156,13 @@ class LayerNorm:
 
 
 def read_embedding(
-    config: ModelConfig, weights: ModelWeights, sizes: DecoderSizes, name: str = "model.embed_tokens", *, is_tied: bool
+    config: ModelConfig, weights: ModelWeights, sizes: DecoderSizes, *, is_tied: bool
 ) -> tuple[Callable[[Any], Any], Projection]:
     """Return the embedding of tokens and the head, which share a weight if the option tie_word_embeddings is true.
 
     `is_tied` is the default of that option.
     """
-    table = weights.weight(f"{name}.weight", sizes.vocabulary, sizes.hidden)
+    table = weights.weight("model.embed_tokens.weight", sizes.vocabulary, sizes.hidden)
     if config.flag("tie_word_embeddings", is_tied):
         # Some files store the shared weight twice.
         if "lm_head.weight" in weights:

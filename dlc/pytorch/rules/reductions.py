@@ -10,7 +10,7 @@ import numpy as np
 import dlc.numpy as dnp
 from dlc import lax, nn, special
 from dlc.numpy.apply import convert, is_floating
-from dlc.pytorch.rules.rule_table import RuleTable, promoted_floats
+from dlc.pytorch.rules.rule_table import Rule, RuleTable, promoted_floats
 from dlc.pytorch.rules.shape_manipulation import slice_axis
 
 table = RuleTable()
@@ -43,34 +43,17 @@ def mean(x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> A
     return dnp.mean(x if dtype is None else convert(x, dtype), _axes(x, dim), keepdims=keepdim)
 
 
-@table("amax")
-def amax(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return dnp.max(x, _axes(x, dim), keepdims=keepdim)
+def _reduction(names: str, function: Rule) -> Rule:
+    def reduce(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        return function(x, _axes(x, dim), keepdims=keepdim)
+
+    return table(names)(reduce)
 
 
-@table("amin")
-def amin(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return dnp.min(x, _axes(x, dim), keepdims=keepdim)
-
-
-@table("any any.dim any.dims")
-def any(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return dnp.any(x, _axes(x, dim), keepdims=keepdim)
-
-
-@table("all all.dim all.dims")
-def all(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return dnp.all(x, _axes(x, dim), keepdims=keepdim)
-
-
-@table("argmax")
-def argmax(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    return dnp.argmax(x, _axes(x, dim), keepdims=keepdim)
-
-
-@table("argmin")
-def argmin(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    return dnp.argmin(x, _axes(x, dim), keepdims=keepdim)
+amax, amin = _reduction("amax", dnp.max), _reduction("amin", dnp.min)
+argmax, argmin = _reduction("argmax", dnp.argmax), _reduction("argmin", dnp.argmin)
+_reduction("any any.dim any.dims", dnp.any)
+_reduction("all all.dim all.dims", dnp.all)
 
 
 @table("max max.dim")
