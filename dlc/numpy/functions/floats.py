@@ -50,7 +50,6 @@ from dlc.numpy.functions.elementwise import (
     divide,
     exp,
     exp2,
-    floor_divide,
     log1p,
     multiply,
     negative,
@@ -211,8 +210,9 @@ _MAX_SHIFT_BITS = 2200
 
 def _scale_by_power_of_two(x: Any, exponent: Any) -> Any:
     """Return x · 2^exponent, as a product with three powers of two in the range of float64."""
-    first = floor_divide(exponent, np.int64(3))
-    second = floor_divide(subtract(exponent, first), np.int64(2))
+    # A quarter and three eighths of the exponent: shifts are faster than divisions.
+    first = bitwise_right_shift(exponent, np.int64(2))
+    second = bitwise_right_shift(subtract(exponent, first), np.int64(1))
     for factor_exponent in (first, second, subtract(exponent, add(first, second))):
         bits = bitwise_left_shift(add(factor_exponent, np.int64(1023)), np.int64(52))
         x = multiply(x, apply(dl.BitcastOp, bits, to=f64))
