@@ -300,6 +300,24 @@ class Emitter:
         """Cast f16 and bf16 to f32, so that a computation of several ops rounds once, at its end."""
         return self.cast(x, f32) if x.element_type in (f16, bf16) else x
 
+    def pad(
+        self,
+        x: ImportedValue,
+        low: Sequence[int],
+        high: Sequence[int],
+        fill: ImportedValue | None = None,
+        mode: str = "constant",
+    ) -> ImportedValue:
+        """Pad each axis of `x` with `fill` (default 0); negative amounts trim."""
+        if min(*low, *high, 0) < 0:
+            starts = [max(-p, 0) for p in low]
+            limits = [s - max(-p, 0) for s, p in zip(x.shape, high, strict=True)]
+            x = self(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=(1,) * x.rank)
+            low, high = [max(p, 0) for p in low], [max(p, 0) for p in high]
+        if not any(low) and not any(high):
+            return x
+        return self(dl.PadOp, x, self.scalar(0, x) if fill is None else fill, low=tuple(low), high=tuple(high), pad_mode=mode)
+
     def slice(self, x: ImportedValue, axis: int, start: Size, limit: Size) -> ImportedValue:
         """Return the elements `start` to `limit` of one axis."""
         if start == 0 and limit == x.shape[axis]:

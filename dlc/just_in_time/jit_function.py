@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
@@ -208,10 +209,10 @@ class JitFunction(Submittable):
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace the function for arguments like these; only shapes, dtypes and static values matter.
 
-        A `dlc.ShapeDtype` may be passed in place of an array. Comparisons of symbolic sizes that no general form replaces are
-        decided for the sizes of the arguments, as guards; where symbolic sizes cannot be traced, these sizes are static.
+        A `dlc.ShapeDtype` may be passed in place of an array. Comparisons of symbolic sizes are decided for the sizes of the
+        arguments, as guards, like those of a call; where symbolic sizes cannot be traced, these sizes are static.
         """
-        return self._lower_for(args, kwargs, prefers_general=True)
+        return self._lower_for(args, kwargs)
 
     def save(self, path: str | PathLike[str], /, *args: Any, **kwargs: Any) -> None:
         """Compile the function for the shapes and dtypes of these arguments, and write it to a file that runs without Python.
@@ -266,18 +267,19 @@ class JitFunction(Submittable):
         The sizes are static, with a warning, if symbolic ones cannot be traced.
         """
         arguments = self._parameters.arguments(args, kwargs)
-        symbolic, reason = self._parameters.symbolic_sizes(arguments.tree), ""
+        symbolic = self._parameters.symbolic_sizes(arguments.tree)
         if not any(symbolic):
             return self._lower(arguments, symbolic)
         leaves = [leaf if isinstance(leaf, ShapeDtype) else self._native(leaf) for leaf in arguments.leaves]
         _, sizes = self._parameters.bind_sizes(arguments.tree, leaves)
-        for decisions in (None, sizes) if prefers_general else (sizes,):
-            try:
-                return self._lower(arguments, symbolic, decisions)
-            except UndecidableError as error:
-                reason = str(error)
-        warnings.warn(f"{self._parameters.name} is specialized per shape: {reason}", stacklevel=3)
-        return self._lower(arguments, ())
+        if prefers_general:
+            with contextlib.suppress(DlcError):
+                return self._lower(arguments, symbolic)
+        try:
+            return self._lower(arguments, symbolic, sizes)
+        except UndecidableError as error:
+            warnings.warn(f"{self._parameters.name} is specialized per shape: {error}", stacklevel=3)
+            return self._lower(arguments, ())
 
     def _lower(self, arguments: CallArguments, symbolic: SymbolicSizes, sizes: Mapping[str, int] | None = None) -> Lowered:
         arguments = self._parameters.validated(arguments)

@@ -28,6 +28,7 @@ IMAGES: dict[str, Callable[[Any], Any]] = {
     "as large": lambda x: F.interpolate(x[:, :, ::2, ::2], size=x.shape[2:], mode="bilinear"),
     "reflected": lambda x: F.pad(x, (2, 1, 1, 2), mode="reflect"),
     "repeated": lambda x: F.pad(x, (2, 1, 1, 2), mode="replicate"),
+    "averaged": lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
 }
 
 

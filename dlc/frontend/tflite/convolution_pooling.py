@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
+from dataclasses import replace
 
 from dlc.dialects import dl
-from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
-from dlc.frontend.size_limits import require_axis_length
+from dlc.frontend.sliding_windows import SlidingWindows, same_padding
 from dlc.frontend.tflite.node import TfliteConverterTable, TfliteNode
-from dlc.shapes.dims import Size, UndecidableError
+from dlc.shapes.dims import Size
 
 table = TfliteConverterTable()
 
@@ -31,35 +29,20 @@ def per_axis(node: TfliteNode, name: str, axes: str = "hw") -> tuple[int, ...]:
     return entries
 
 
-def _padding(
-    node: TfliteNode, sizes: Sequence[Size], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the padding before and after each spatial axis."""
-    if node.integer("padding") == _VALID:
-        return (0,) * len(kernel), (0,) * len(kernel)
-    return same_padding(sizes, kernel, strides, dilations)
+def sliding_windows(
+    sizes: Sequence[Size], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], is_same: bool
+) -> SlidingWindows:
+    """Return windows over axes of these sizes: ⌈size / stride⌉ along each if `is_same`, else without padding."""
+    no_padding = (0,) * len(kernel)
+    windows = SlidingWindows(tuple(kernel), tuple(strides), tuple(dilations), no_padding, no_padding)
+    if not is_same:
+        return windows
+    pads = [same_padding(*axis) for axis in zip(sizes, windows.extents, strides, strict=True)]
+    return replace(windows, low=tuple(low for low, _ in pads), high=tuple(high for _, high in pads))
 
 
-def same_padding(
-    sizes: Sequence[Size], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the padding before and after each spatial axis that gives ⌈size / stride⌉ windows."""
-    total: list[int] = []
-    for size, k, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
-        extent = (k - 1) * dilation + 1
-        if stride != 1 and not isinstance(size, int):
-            raise UndecidableError(f"the padding with stride {stride} depends on the symbolic size {size}")
-        total.append(extent - 1 if not isinstance(size, int) else max((-(-size // stride) - 1) * stride + extent - size, 0))
-    return tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
-
-
-def pad_spatial(
-    node: TfliteNode, x: ImportedValue, low: Sequence[int], high: Sequence[int], fill: float | None = None
-) -> ImportedValue:
-    if not any((*low, *high)):
-        return x
-    value = node.emit.scalar(0 if fill is None else fill, x)
-    return node.emit(dl.PadOp, x, value, low=(0, *low, 0), high=(0, *high, 0), pad_mode="constant")
+def _is_same(node: TfliteNode) -> bool:
+    return node.integer("padding") != _VALID
 
 
 def require_rank(node: TfliteNode, rank: int, *inputs: int) -> None:
@@ -76,8 +59,8 @@ def _convolve(node: TfliteNode, weights: ImportedValue, groups: int, axes: str =
     """Convolve the first input with weights [*K, C / groups, O]."""
     x, strides, dilations = node.dequantized(0), per_axis(node, "stride", axes), per_axis(node, "dilation", axes)
     kernel = tuple(int(s) for s in weights.shape[:-2])
-    low, high = _padding(node, x.shape[1:-1], kernel, strides, dilations)
-    y = node.emit(dl.ConvOp, pad_spatial(node, x, low, high), weights, strides=strides, dilations=dilations, groups=groups)
+    padded = sliding_windows(x.shape[1:-1], kernel, strides, dilations, _is_same(node)).pad(node.emit, x)
+    y = node.emit(dl.ConvOp, padded, weights, strides=strides, dilations=dilations, groups=groups)
     return node.activate_and_quantize(_with_bias(node, y, 2))
 
 
@@ -125,17 +108,17 @@ def _trim(
     node: TfliteNode, full: ImportedValue, sizes: Sequence[Size], strides: Sequence[int], kernel: Sequence[int]
 ) -> ImportedValue:
     """Slice a full transposed convolution to the given sizes."""
-    low, _ = _padding(node, sizes, kernel, strides, (1, 1))
+    low = sliding_windows(sizes, kernel, strides, (1, 1), _is_same(node)).low
     missing_sizes = [first + size - total for first, size, total in zip(low, sizes, full.shape[1:3], strict=True)]
     high = [max(m, 0) if isinstance(m, int) else 0 for m in missing_sizes]
-    full = pad_spatial(node, full, (0, 0), high)
+    full = node.emit.pad(full, (0, 0, 0, 0), (0, *high, 0))
     for axis in range(2):
         full = node.emit.slice(full, axis + 1, low[axis], low[axis] + sizes[axis])
     return full
 
 
-def pooling_windows(node: TfliteNode) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the sizes and strides of the windows."""
+def window_sizes(node: TfliteNode) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the sizes and strides of the windows of pooling."""
     require_rank(node, 4, 0)
     kernel, strides = (node.integer("height"), node.integer("width")), per_axis(node, "stride")
     if min(kernel) < 1:
@@ -143,51 +126,25 @@ def pooling_windows(node: TfliteNode) -> tuple[tuple[int, ...], tuple[int, ...]]
     return kernel, strides
 
 
-def _pooling(node: TfliteNode) -> tuple[dict[str, tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Return the properties of the windows, and the padding."""
-    kernel, strides = pooling_windows(node)
-    windows = {"kernel": kernel, "strides": strides, "dilations": (1, 1)}
-    return windows, _padding(node, node[0].shape[1:3], kernel, strides, (1, 1))
+def _pooling_windows(node: TfliteNode) -> SlidingWindows:
+    return sliding_windows(node[0].shape[1:3], *window_sizes(node), (1, 1), _is_same(node))
 
 
 @table("MAX_POOL_2D", options=_POOL)
 def max_pool_2d(node: TfliteNode) -> ImportedValue:
-    windows, (low, high) = _pooling(node)
+    windows = _pooling_windows(node)
     if node.integer("activation"):
-        x = node.dequantized(0)
-        return node.activate_and_quantize(node.emit(dl.MaxPoolOp, pad_spatial(node, x, low, high, -np.inf), **windows))
-    x = node[0]
-    lowest = -np.inf if is_float(x.element_type) else int(np.iinfo(numpy_dtype(x.element_type)).min)
-    return node.emit(dl.MaxPoolOp, pad_spatial(node, x, low, high, lowest), **windows)
-
-
-def _average_pool(node: TfliteNode, x: ImportedValue) -> ImportedValue:
-    """Average each window without its padding."""
-    windows, (low, high) = _pooling(node)
-    total = node.emit(dl.SumPoolOp, pad_spatial(node, x, low, high), **windows)
-    counts = node.emit.scalar(1, x)
-    for axis, size in enumerate(x.shape[1:3]):
-        kernel, stride = windows["kernel"][axis], windows["strides"][axis]
-        if not (low[axis] or high[axis]):
-            counts = node.emit(dl.MulOp, counts, node.emit.scalar(kernel, x))
-            continue
-        if not isinstance(size, int):
-            raise UndecidableError(f"the number of elements in an average at the boundary requires a static size, got {size}")
-        length = size + low[axis] + high[axis] - kernel + 1
-        require_axis_length(node.description, length)
-        starts = np.arange(0, length, stride) - low[axis]
-        counts_on_axis = np.minimum(starts + kernel, size) - np.maximum(starts, 0)
-        axis_counts = np.maximum(counts_on_axis, 1).reshape((-1, 1, 1) if axis == 0 else (-1, 1))
-        counts = node.emit(dl.MulOp, counts, node.emit.constant(axis_counts, numpy_dtype(x.element_type)))
-    return node.emit(dl.MulOp, total, node.emit(dl.DivOp, node.emit.scalar(1, x), counts))
+        return node.activate_and_quantize(windows.max_pool(node.emit, node.dequantized(0)))
+    return windows.max_pool(node.emit, node[0])
 
 
 @table("AVERAGE_POOL_2D", options=_POOL)
 def average_pool_2d(node: TfliteNode) -> ImportedValue:
-    return node.activate_and_quantize(_average_pool(node, node.dequantized(0)))
+    return node.activate_and_quantize(_pooling_windows(node).average_pool(node.emit, node.dequantized(0), node.description))
 
 
 @table("L2_POOL_2D", options=_POOL)
 def l2_pool_2d(node: TfliteNode) -> ImportedValue:
     x = node.dequantized(0)
-    return node.activate_and_quantize(node.emit(dl.SqrtOp, _average_pool(node, node.emit(dl.MulOp, x, x))))
+    y = _pooling_windows(node).average_pool(node.emit, node.emit(dl.MulOp, x, x), node.description)
+    return node.activate_and_quantize(node.emit(dl.SqrtOp, y))

@@ -11,14 +11,12 @@ from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.problems import NodeProblem
 from dlc.frontend.tflite.convolution_pooling import (
     convolve_transposed,
-    pad_spatial,
-    pooling_windows,
     require_rank,
-    same_padding,
+    sliding_windows,
+    window_sizes,
 )
 from dlc.frontend.tflite.node import TfliteConverterTable, TfliteNode
 from dlc.ir import i32
-from dlc.shapes.dims import UndecidableError
 
 table = TfliteConverterTable()
 
@@ -32,23 +30,19 @@ def transpose_conv_with_bias(node: TfliteNode) -> ImportedValue:
     """Inputs: the operand, weights [O, H, W, C] and a bias."""
     require_rank(node, 4, 0, 1)
     y, strides, kernel = convolve_transposed(node, 0, 1)
-    for axis, (size, stride, k) in enumerate(zip(node[0].shape[1:3], strides, kernel, strict=True), 1):
-        if stride > 1 and not isinstance(size, int):
-            raise UndecidableError(f"the padding with stride {stride} depends on the symbolic size {size}")
-        padding = max(k - 1 - ((size - 1) % stride if isinstance(size, int) else 0), 0)
-        if node.integer("padding") == _SAME:
-            y = node.emit.slice(y, axis, padding // 2, padding // 2 + y.shape[axis] - padding)
+    windows = sliding_windows(node[0].shape[1:3], kernel, strides, (1, 1), node.integer("padding") == _SAME)
+    for axis, (low, high) in enumerate(zip(windows.low, windows.high, strict=True), 1):
+        y = node.emit.slice(y, axis, low, y.shape[axis] - high)
     return node.emit(dl.AddOp, y, node[2])
 
 
 @table("CUSTOM MaxPoolingWithArgmax2D", options=_POOL)
 def max_pool_with_argmax(node: TfliteNode) -> Sequence[ImportedValue]:
     """Results: the maxima, and their indices in each window as floats, with 0.1 added."""
-    emit, (kernel, strides) = node.emit, pooling_windows(node)
-    is_same = node.integer("padding") == _SAME
-    low, high = same_padding(node[0].shape[1:3], kernel, strides, (1, 1)) if is_same else ((0, 0), (0, 0))
-    x = pad_spatial(node, node[0], low, high, -np.inf)
-    y = emit(dl.MaxPoolOp, x, kernel=kernel, strides=strides, dilations=(1, 1))
+    emit, (kernel, strides) = node.emit, window_sizes(node)
+    windows = sliding_windows(node[0].shape[1:3], kernel, strides, (1, 1), node.integer("padding") == _SAME)
+    x = windows.pad(emit, node[0], -np.inf)
+    y = emit(dl.MaxPoolOp, x, **windows.properties)
     elements: list[ImportedValue] = []
     for offsets in np.ndindex(*kernel):
         starts, strides_of_all = (0, *offsets, 0), (1, *strides, 1)
@@ -65,7 +59,7 @@ def max_pool_with_argmax(node: TfliteNode) -> Sequence[ImportedValue]:
 def max_unpool(node: TfliteNode) -> ImportedValue:
     """Inputs: maxima, and their indices in windows. Elements of a window other than its maximum are 0."""
     require_rank(node, 4, 0, 1)
-    emit, (kernel, strides) = node.emit, pooling_windows(node)
+    emit, (kernel, strides) = node.emit, window_sizes(node)
     if kernel != strides:
         raise NodeProblem("attribute", f"overlapping windows {list(kernel)} with strides {list(strides)} are not supported")
     batch, height, width, channels = node[0].shape

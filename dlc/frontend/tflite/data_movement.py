@@ -12,7 +12,6 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import normalized_axes
-from dlc.dialects.dl.dtypes import is_bool
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.problems import NodeProblem
@@ -122,11 +121,7 @@ def _pairs_per_axis(node: TfliteNode, k: int, value_name: str, axes: int) -> tup
 def pad(node: TfliteNode) -> ImportedValue:
     emit, x = node.emit, node[0]
     low, high = _pairs_per_axis(node, 1, "paddings", x.rank)
-    if node.get(2) is not None:
-        value = emit.reshape(node[2], ())
-    else:
-        value = emit.scalar(False if is_bool(x.element_type) else _zero_point(node), x)
-    return emit(dl.PadOp, x, value, low=low, high=high, pad_mode="constant")
+    return emit.pad(x, low, high, emit.scalar(_zero_point(node), x) if node.get(2) is None else emit.reshape(node[2], ()))
 
 
 def _zero_point(node: TfliteNode) -> int:
@@ -141,7 +136,7 @@ def mirror_pad(node: TfliteNode) -> ImportedValue:
     emit, x = node.emit, node[0]
     low, high = _pairs_per_axis(node, 1, "paddings", x.rank)
     if not node.integer("mode"):
-        return emit(dl.PadOp, x, emit.scalar(0, x), low=low, high=high, pad_mode="reflect")
+        return emit.pad(x, low, high, mode="reflect")
     for axis in range(x.rank):
         size = x.shape[axis]
         low_padding, high_padding = (
@@ -242,7 +237,7 @@ def space_to_batch(node: TfliteNode) -> ImportedValue:
     count = len(blocks)
     unpadded = (0,) * (x.rank - 1 - count)
     low, high = ((0, *padded_sizes, *unpadded) for padded_sizes in _pairs_per_axis(node, 2, "paddings", count))
-    x = emit(dl.PadOp, x, emit.scalar(_zero_point(node), x), low=low, high=high, pad_mode="constant")
+    x = emit.pad(x, low, high, emit.scalar(_zero_point(node), x))
     batch, sizes, trailing_sizes = x.shape[0], x.shape[1 : count + 1], x.shape[count + 1 :]
     inner = [size // b for size, b in zip(sizes, blocks, strict=True)]
     split = emit.reshape(x, (batch, *_interleaved(inner, blocks), *trailing_sizes))

@@ -102,7 +102,7 @@ def local_response_normalization(node: TfliteNode) -> ImportedValue:
     """`x / (bias + alpha · Σ x²)^beta`, with the sum over channels within `radius`."""
     emit, x, radius = node.emit, node.dequantized(0), max(node.integer("radius"), 0)
     rows = emit.reshape(emit(dl.MulOp, x, x), (x.shape[0], x.shape[1] * x.shape[2], x.shape[3], 1))
-    padded = emit(dl.PadOp, rows, emit.scalar(0, x), low=(0, 0, radius, 0), high=(0, 0, radius, 0), pad_mode="constant")
+    padded = emit.pad(rows, (0, 0, radius, 0), (0, 0, radius, 0))
     window_sum = emit(dl.SumPoolOp, padded, kernel=(1, 2 * radius + 1), strides=(1, 1), dilations=(1, 1))
     bias, alpha, beta = (emit.scalar(node.float_option(name), x) for name in ("bias", "alpha", "beta"))
     scale = emit(dl.PowOp, emit(dl.AddOp, emit(dl.MulOp, emit.reshape(window_sum, x.shape), alpha), bias), beta)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from operator import sub
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy as np
 import dlc.numpy as dnp
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
+from dlc.frontend.sliding_windows import SlidingWindows, ceil_mode_padding
 from dlc.numpy.apply import apply, convert, is_floating
 from dlc.pytorch.rules.contractions import channels_first, channels_last, per_spatial_axis
 from dlc.pytorch.rules.rule_table import RuleTable
@@ -21,51 +24,38 @@ table = RuleTable()
 Sizes = int | Sequence[int]
 
 
-class PoolWindows:
-    """Parameters of a sliding window over the last axes of an operand, with the end padding that ceil_mode adds."""
+def _windows(x: Any, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool) -> SlidingWindows:
+    """Return windows over the spatial axes of [N, C, *S], with the end padding that ceil_mode adds."""
+    rank = x.ndim - 2
+    kernel, low, dilations = (per_spatial_axis(v, rank) for v in (kernel, padding, dilation))
+    strides = per_spatial_axis(stride, rank) if stride not in ((), []) else kernel
+    windows = SlidingWindows(kernel, strides, dilations, low, low)
+    if not ceil_mode:
+        return windows
+    axes = zip(map(untraced, x.shape[2:]), windows.extents, strides, low, low, strict=True)
+    return replace(windows, high=tuple(ceil_mode_padding(*axis) for axis in axes))
 
-    def __init__(self, x: Any, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool, rank: int):
-        self.rank = rank
-        self.kernel, self.low, self.dilations = (per_spatial_axis(v, rank) for v in (kernel, padding, dilation))
-        self.strides = per_spatial_axis(stride, rank) if stride not in ((), []) else self.kernel
-        self.spatial = x.shape[x.ndim - rank :]
-        self.high = self.low
-        if ceil_mode:
-            self.high = tuple(map(self._ceil_mode_padding, range(rank)))
 
-    def _ceil_mode_padding(self, axis: int) -> int:
-        """Return the end padding that ceil_mode requires: the last window starts inside the operand or the start padding."""
-        size, low, stride = int(self.spatial[axis]), self.low[axis], self.strides[axis]
-        extent = (self.kernel[axis] - 1) * self.dilations[axis] + 1
-        last = min(-(-(size + 2 * low - extent) // stride) * stride, (size + low - 1) // stride * stride)
-        return max(low, last + extent - size - low)
+def _pad(x: Any, windows: SlidingWindows, fill: float = 0) -> Any:
+    """Apply the padding of windows to a channels-last operand."""
+    if not any(windows.low) and not any(windows.high):
+        return x
+    return dnp.pad(x, [(0, 0), *zip(windows.low, windows.high, strict=True), (0, 0)], constant_values=fill)
 
-    def pad(self, x: Any, fill: float | int) -> Any:
-        """Pad a channels-last operand."""
-        if not any(self.low) and not any(self.high):
-            return x
-        return dnp.pad(x, [(0, 0), *zip(self.low, self.high, strict=True), (0, 0)], constant_values=fill)
 
-    def counts(self, low: Sequence[int], high: Sequence[int]) -> Array:
-        """Return the number of elements of each window, including this much of the padding."""
-        counts = np.ones(())
-        for axis, size in enumerate(map(int, self.spatial)):
-            padded = size + self.low[axis] + self.high[axis]
-            starts = np.arange(0, padded - self.kernel[axis] + 1, self.strides[axis]) - self.low[axis]
-            positions = starts[:, np.newaxis] + np.arange(self.kernel[axis])
-            counts = np.multiply.outer(counts, ((positions >= -low[axis]) & (positions < size + high[axis])).sum(1))
-        return np.maximum(counts, 1)
+def _sum_pool(x: Any, windows: SlidingWindows) -> Any:
+    return apply(dl.SumPoolOp, _pad(x, windows), **windows.properties)
 
 
 def _add_batch_axis(x: Any, rank: int) -> Any:
     return x if x.ndim == rank + 2 else dnp.expand_dims(x, 0)
 
 
-def _max_pooled(x: Any, windows: PoolWindows) -> tuple[Any, Any]:
+def _max_pooled(x: Any, windows: SlidingWindows) -> tuple[Any, Any]:
     """Return the padded channels-last operand and the maximum of each window."""
     lowest = -np.inf if is_floating(x.dtype) else int(np.iinfo(x.dtype).min)
-    padded = windows.pad(channels_last(x), lowest)
-    return padded, apply(dl.MaxPoolOp, padded, kernel=windows.kernel, strides=windows.strides, dilations=windows.dilations)
+    padded = _pad(channels_last(x), windows, lowest)
+    return padded, apply(dl.MaxPoolOp, padded, **windows.properties)
 
 
 def _max_pool(rank: int) -> Any:
@@ -73,7 +63,7 @@ def _max_pool(rank: int) -> Any:
         x: Any, kernel_size: Sizes, stride: Sizes = (), padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False
     ) -> Any:
         batch = _add_batch_axis(x, rank)
-        w = PoolWindows(batch, kernel_size, stride, padding, dilation, ceil_mode, rank)
+        w = _windows(batch, kernel_size, stride, padding, dilation, ceil_mode)
         y = channels_first(_max_pooled(batch, w)[1])
         return y if batch is x else dnp.squeeze(y, 0)
 
@@ -85,25 +75,22 @@ def _max_pool_with_indices(rank: int) -> Any:
         x: Any, kernel_size: Sizes, stride: Sizes = (), padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False
     ) -> Any:
         batch = _add_batch_axis(x, rank)
-        w = PoolWindows(batch, kernel_size, stride, padding, dilation, ceil_mode, rank)
+        w = _windows(batch, kernel_size, stride, padding, dilation, ceil_mode)
         padded, y = _max_pooled(batch, w)
-        pooled = channels_first(y), channels_first(_max_indices(padded, w))
+        pooled = channels_first(y), channels_first(_max_indices(padded, w, batch.shape[2:]))
         return pooled if batch is x else tuple(dnp.squeeze(v, 0) for v in pooled)
 
     return pool
 
 
-def _max_indices(padded: Any, windows: PoolWindows) -> Any:
-    """Return the flat index of the first maximum of each window in its image without padding."""
+def _max_indices(padded: Any, windows: SlidingWindows, spatial: Sequence[Any]) -> Any:
+    """Return the flat index of the first maximum of each window in its image, of sizes `spatial`, without padding."""
     window_axes: list[tuple[Array, Array]] = []
-    for axis in range(windows.rank):
-        size = windows.spatial[axis] + windows.low[axis] + windows.high[axis]
-        extent = (windows.kernel[axis] - 1) * windows.dilations[axis] + 1
-        starts: Array = np.arange(0, int(size) - extent + 1, windows.strides[axis])
-        positions: Array = starts[:, np.newaxis] + np.arange(windows.kernel[axis]) * windows.dilations[axis]
+    for axis, size in enumerate(map(int, spatial)):
+        indices = windows.indices(axis, size)
         # A window inside the padding has no element in the image: use the nearest one.
-        window_axes.append((positions, np.clip(positions - windows.low[axis], 0, windows.spatial[axis] - 1)))
-    return _first_max_indices(padded, window_axes, windows.spatial)
+        window_axes.append((indices + windows.low[axis], np.clip(indices, 0, size - 1)))
+    return _first_max_indices(padded, window_axes, spatial)
 
 
 def _first_max_indices(x: Any, window_axes: Sequence[tuple[Array, Array]], spatial: Sequence[Any]) -> Any:
@@ -143,15 +130,11 @@ def max_pool_backward(
         g, x = dnp.expand_dims(g, 0), dnp.expand_dims(x, 0)
         gradient: Any = max_pool_backward(g, x, kernel_size, stride, padding, dilation, ceil_mode, indices)
         return dnp.squeeze(gradient, 0)
-    w = PoolWindows(x, kernel_size, stride, padding, dilation, ceil_mode, rank)
+    w = _windows(x, kernel_size, stride, padding, dilation, ceil_mode)
     padded, y = _max_pooled(x, w)
-    window_properties = {"kernel": w.kernel, "strides": w.strides, "dilations": w.dilations}
-    padded_gradient = apply(dl.MaxPoolGradientOp, padded, y, channels_last(g), **window_properties)
-    starts, limits = (
-        (0, *w.low, 0),
-        [padded_gradient.shape[0], *(p + s for p, s in zip(w.low, w.spatial, strict=True)), padded_gradient.shape[-1]],
-    )
-    return channels_first(apply(dl.SliceOp, padded_gradient, starts=starts, limits=limits, strides=(1,) * x.ndim))
+    padded_gradient = apply(dl.MaxPoolGradientOp, padded, y, channels_last(g), **w.properties)
+    inside = (np.s_[p : p + s] for p, s in zip(w.low, x.shape[2:], strict=True))
+    return channels_first(padded_gradient[:, *inside])
 
 
 def _avg_pool(rank: int) -> Any:
@@ -166,19 +149,20 @@ def _avg_pool(rank: int) -> Any:
     ) -> Any:
         # Sum in float32: half precision may overflow, and the mean of integers needs a division.
         batch = _add_batch_axis(convert(x, np.promote_types(x.dtype, np.float32)), rank)
-        w = PoolWindows(batch, kernel_size, stride, padding, 1, ceil_mode, rank)
-        total = apply(dl.SumPoolOp, w.pad(channels_last(batch), 0), kernel=w.kernel, strides=w.strides, dilations=(1,) * rank)
-        counted_padding = w.low if count_include_pad else (0,) * rank
+        w = _windows(batch, kernel_size, stride, padding, 1, ceil_mode)
+        counted = w.low if count_include_pad else (0,) * rank
         if divisor_override is not None:
             divisor = np.asarray(divisor_override)
-        elif counted_padding == w.low == w.high:
+        elif counted == w.low == w.high:
             divisor = np.asarray(math.prod(w.kernel))
         else:
-            divisor = w.counts(counted_padding, counted_padding)[..., np.newaxis]
-        if is_floating(x.dtype):
-            y = dnp.multiply(total, (1 / divisor).astype(batch.dtype))
-        else:
-            y = dnp.trunc(dnp.divide(total, divisor.astype(batch.dtype)))
+            ones = dnp.ones((1, *(s + 2 * p for s, p in zip(batch.shape[2:], counted, strict=True)), 1), batch.dtype)
+            low, high = (tuple(map(sub, pads, counted)) for pads in (w.low, w.high))
+            # A window that contains only padding has an average of 0.
+            divisor = dnp.maximum(_sum_pool(ones, replace(w, low=low, high=high)), 1)
+        total, divisor = _sum_pool(channels_last(batch), w), convert(divisor, batch.dtype)
+        is_float = is_floating(x.dtype)
+        y = dnp.multiply(total, dnp.divide(1, divisor)) if is_float else dnp.trunc(dnp.divide(total, divisor))
         y = convert(channels_first(y), x.dtype)
         return y if x.ndim == batch.ndim else dnp.squeeze(y, 0)
 
@@ -199,11 +183,7 @@ def _adaptive(rank: int, average: bool) -> Any:
             if untraced(count) == 1:
                 x = (dnp.mean if average else dnp.max)(x, axis, keepdims=True)
             elif untraced(count) != untraced(size):
-                x = (
-                    _average_windows(x, axis, int(size), int(count))
-                    if average
-                    else _max_windows(x, axis, int(size), int(count))
-                )
+                x = (_average_windows if average else _max_windows)(x, axis, int(size), int(count))
         return x
 
     return pool
@@ -221,13 +201,8 @@ def _average_windows(x: Any, axis: int, size: int, num_windows: int) -> Any:
 
 
 def _max_windows(x: Any, axis: int, size: int, num_windows: int) -> Any:
-    return dnp.concat(
-        [
-            dnp.max(dnp.take(x, np.arange(low, high), axis=axis), axis, keepdims=True)
-            for low, high in _window_bounds(size, num_windows)
-        ],
-        axis=axis,
-    )
+    windows = (dnp.take(x, np.arange(low, high), axis=axis) for low, high in _window_bounds(size, num_windows))
+    return dnp.concat([dnp.max(window, axis, keepdims=True) for window in windows], axis=axis)
 
 
 for _rank in (1, 2, 3):
@@ -274,12 +249,10 @@ for _rank in (1, 2, 3):
 
 @table("im2col")
 def im2col(x: Any, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> Any:
-    w = PoolWindows(x, kernel_size, stride, padding, dilation, False, 2)
+    w = _windows(x, kernel_size, stride, padding, dilation, False)
     y = dnp.pad(x, [(0, 0), (0, 0), *zip(w.low, w.high, strict=True)])
-    for axis in range(2):
-        extent = (w.kernel[axis] - 1) * w.dilations[axis] + 1
-        starts = np.arange(0, int(y.shape[2 + 2 * axis]) - extent + 1, w.strides[axis])
-        y = dnp.take(y, np.arange(w.kernel[axis])[:, np.newaxis] * w.dilations[axis] + starts, axis=2 + 2 * axis)
+    for axis, size in enumerate(map(int, x.shape[2:])):
+        y = dnp.take(y, w.indices(axis, size).T + w.low[axis], axis=2 + 2 * axis)
     # [N, C, kh, h, kw, w] → [N, C·kh·kw, h·w]
     n, c, kh, h, kw, width = y.shape
     return dnp.reshape(dnp.permute_dims(y, (0, 1, 2, 4, 3, 5)), (n, c * kh * kw, h * width))
@@ -291,15 +264,12 @@ def col2im(x: Any, output_size: Sequence[int], kernel_size: Sizes, dilation: Siz
 
     Each axis is a product with the 0/1 matrix that maps position k of window o to a pixel.
     """
-    kernel, dilations, low, steps = (per_spatial_axis(v, 2) for v in (kernel_size, dilation, padding, stride))
-    counts = [
-        (size + 2 * p - (k - 1) * d - 1) // s + 1
-        for size, p, k, d, s in zip(output_size, low, kernel, dilations, steps, strict=True)
-    ]
-    y = dnp.reshape(x, (x.shape[0], -1, *kernel, *counts))
+    kernel, strides, dilations, low = (per_spatial_axis(v, 2) for v in (kernel_size, stride, dilation, padding))
+    windows = SlidingWindows(kernel, strides, dilations, low, low)
+    indices = [windows.indices(axis, size) for axis, size in enumerate(output_size)]
+    y = dnp.reshape(x, (x.shape[0], -1, *kernel, *map(len, indices)))
     for axis, size in enumerate(output_size):
-        pixels = np.arange(kernel[axis])[:, np.newaxis] * dilations[axis] + np.arange(counts[axis]) * steps[axis] - low[axis]
-        matrix = (pixels.reshape(-1, 1) == np.arange(size)).astype(x.dtype)
+        matrix = (indices[axis].T.reshape(-1, 1) == np.arange(size)).astype(x.dtype)
         # [N, C, k, …, o, …] with this axis' k and o moved to the end.
         y = dnp.moveaxis(y, (2, 4 - axis), (-2, -1))
         y = dnp.matmul(dnp.reshape(y, (*y.shape[:-2], matrix.shape[0])), matrix)

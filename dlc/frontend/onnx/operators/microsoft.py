@@ -233,8 +233,7 @@ def matmul_n_bits(node: OnnxNode) -> ImportedValue:
     if bits not in (4, 8) or node.get(4) is not None:
         raise NodeProblem("attribute", f"bits = {bits} or g_idx is not supported; expected 4 or 8 bits without g_idx")
     blocks, stored = -(-k // block), element_type(f"uint{bits}")
-    if padding := blocks * block - k:
-        x = emit(dl.PadOp, x, emit.scalar(0, x), low=[0] * x.rank, high=[0] * (x.rank - 1) + [padding], pad_mode="constant")
+    x = emit.pad(x, [0] * x.rank, [0] * (x.rank - 1) + [blocks * block - k])
 
     def unpack(packed: ImportedValue, count: int) -> ImportedValue:
         """Unpack bytes [N, …] into integers [N, count]."""

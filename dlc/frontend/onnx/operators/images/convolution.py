@@ -12,7 +12,6 @@ from dlc.frontend.onnx.operators.images.sliding_windows import (
     channels_first,
     channels_last,
     col2im,
-    pad_windows,
     sliding_windows,
 )
 from dlc.frontend.onnx.registry import ConverterTable
@@ -36,7 +35,7 @@ def convolve(node: OnnxNode, x: ImportedValue, weights: ImportedValue) -> Import
     windows = sliding_windows(node, kernel, x.shape[2:])
     return node.emit(
         dl.ConvOp,
-        pad_windows(node, channels_last(node, x), windows),
+        windows.pad(node.emit, channels_last(node, x)),
         node.emit.transpose(weights, (*range(2, weights.rank), 1, 0)),
         strides=windows.strides,
         dilations=windows.dilations,
@@ -111,7 +110,7 @@ def _trim(node: OnnxNode, full: ImportedValue, strides: Sequence[int]) -> Import
     trailing = [max(a, 0) if isinstance(a, int) else 0 for a in trailing]
     if any(leading) or any(trailing):
         low, limits = [p + b for p, b in zip(low, leading, strict=True)], [s + b for s, b in zip(limits, leading, strict=True)]
-        full = emit(dl.PadOp, full, emit.scalar(0, full), low=(0, *leading, 0), high=(0, *trailing, 0), pad_mode="constant")
+        full = emit.pad(full, (0, *leading, 0), (0, *trailing, 0))
     for axis in range(rank):
         full = emit.slice(full, axis + 1, low[axis], limits[axis])
     return full

@@ -7,7 +7,6 @@ cancels the transposes between adjacent ops. Transposes of weights are preproces
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,33 +15,8 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
-from dlc.frontend.onnx.operators.movement.slicing import pad_tensor
+from dlc.frontend.sliding_windows import SlidingWindows, ceil_mode_padding, same_padding
 from dlc.shapes.dims import Size, are_equal, product
-
-
-@dataclass(frozen=True)
-class SlidingWindows:
-    """Sliding windows over the spatial axes; `low` and `high` are the padding."""
-
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    low: tuple[int, ...]
-    high: tuple[int, ...]
-
-    @property
-    def extents(self) -> tuple[int, ...]:
-        """The extents of the dilated windows."""
-        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
-
-    def along(self, axis: int) -> SlidingWindows:
-        """Return the windows that slide along one axis only, over images with one element along the others."""
-
-        def only(values: Sequence[int], other: int) -> tuple[int, ...]:
-            return tuple(value if a == axis else other for a, value in enumerate(values))
-
-        kernel, strides, dilations = (only(values, 1) for values in (self.kernel, self.strides, self.dilations))
-        return SlidingWindows(kernel, strides, dilations, only(self.low, 0), only(self.high, 0))
 
 
 def sliding_windows(node: OnnxNode, kernel: Sequence[int], spatial: Sequence[Size]) -> SlidingWindows:
@@ -72,19 +46,11 @@ def _axis_padding(node: OnnxNode, windows: SlidingWindows, axis: int, size: Size
     else:
         node.ignore_attributes("pads")
         if auto != "VALID":
-            # ⌈size / stride⌉ windows.
-            total = max(extent - (_remainder(size, stride) or stride), 0)
-            low, high = (total // 2, total - total // 2) if auto == "SAME_UPPER" else (total - total // 2, total // 2)
+            low, high = same_padding(size, extent, stride)
+            low, high = (low, high) if auto == "SAME_UPPER" else (high, low)
     if node.flag("ceil_mode") and stride > 1:
-        # Round the number of windows up; the last one must start inside the operand or its leading padding.
-        remainder = _remainder(size, stride)
-        high = max(high, min(high + (extent - low - high - remainder) % stride, extent - 1 - (remainder + low - 1) % stride))
+        high = ceil_mode_padding(size, extent, stride, low, high)
     return low, high
-
-
-def _remainder(size: Size, divisor: int) -> int:
-    """Return `size % divisor`. Raises UndecidableError if that depends on the values of symbols."""
-    return next(r for r in range(divisor) if are_equal(size % divisor, r))
 
 
 def col2im(node: OnnxNode) -> ImportedValue:
@@ -92,17 +58,11 @@ def col2im(node: OnnxNode) -> ImportedValue:
 
     Each axis is one matrix product with the 0/1 matrix that maps element k of window o to its image index.
     """
-    emit, x, image, kernel = (
-        node.emit,
-        node[0],
-        node.constant_integers(1, "image_shape"),
-        node.constant_integers(2, "block_shape"),
-    )
+    emit, x = node.emit, node[0]
+    image, kernel = node.constant_integers(1, "image_shape"), node.constant_integers(2, "block_shape")
     w, rank = sliding_windows(node, kernel, image), len(image)
-    counts = [
-        (s + low + high - e) // stride + 1
-        for s, low, high, e, stride in zip(image, w.low, w.high, w.extents, w.strides, strict=True)
-    ]
+    indices = [w.indices(axis, size) for axis, size in enumerate(image)]
+    counts = [len(windows) for windows in indices]
     if x.rank != 3 or not are_equal(x.shape[2], product(counts)):
         raise ModelError(
             f"{node.description}: columns of shape {list(x.shape)} do not match {counts} windows of {list(kernel)}"
@@ -113,13 +73,10 @@ def col2im(node: OnnxNode) -> ImportedValue:
         # [N, C, kernel axes…, window axes…, image axes…]; move the kernel and window axis of `axis` to the end.
         window_axis = 2 + rank - axis
         order = [a for a in range(y.rank) if a not in (2, window_axis)] + [2, window_axis]
-        indices = np.arange(kernel[axis])[:, None] * w.dilations[axis] + np.arange(counts[axis]) * w.strides[axis] - w.low[axis]
-        matrix = indices.reshape(-1, 1) == np.arange(image[axis])
+        matrix = (indices[axis].T.reshape(-1, 1) == np.arange(image[axis])).astype(numpy_dtype(x.element_type))
         y = emit.transpose(y, order)
         y = emit.reshape(y, (*y.shape[:-2], kernel[axis] * counts[axis]))
-        y = emit(
-            dl.MatmulOp, y, emit.constant(matrix, numpy_dtype(x.element_type), f"{node.proto.output[0]}_window_matrix{axis}")
-        )
+        y = emit(dl.MatmulOp, y, emit.constant(matrix, name=f"{node.proto.output[0]}_window_matrix{axis}"))
     return y
 
 
@@ -131,8 +88,3 @@ def channels_last(node: OnnxNode, x: ImportedValue) -> ImportedValue:
 def channels_first(node: OnnxNode, x: ImportedValue) -> ImportedValue:
     """Transpose [N, *S, C] to [N, C, *S]."""
     return node.emit.transpose(x, (0, x.rank - 1, *range(1, x.rank - 1)))
-
-
-def pad_windows(node: OnnxNode, x: ImportedValue, windows: SlidingWindows, fill: ImportedValue | None = None) -> ImportedValue:
-    """Apply the padding of windows to a channels-last tensor."""
-    return pad_tensor(node, x, [0, *windows.low, 0], [0, *windows.high, 0], fill)

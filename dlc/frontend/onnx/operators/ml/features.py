@@ -90,7 +90,5 @@ def feature_vectorizer(node: OnnxNode) -> ImportedValue:
         x = emit.reshape(x, (*x.shape, 1)) if x.rank == 1 else x
         if x.rank != 2 or not isinstance(columns := x.shape[1], int):
             raise NodeProblem("value", f"the number of columns of input {k} of shape {list(x.shape)} must be static")
-        if columns < width:
-            x = emit(dl.PadOp, x, emit.scalar(0, x), low=(0, 0), high=(0, width - columns), pad_mode="constant")
-        columns_of_inputs.append(emit.slice(x, 1, 0, width))
+        columns_of_inputs.append(emit.pad(x, (0, 0), (0, width - columns)))
     return emit(dl.ConcatOp, *columns_of_inputs, axis=1) if len(columns_of_inputs) > 1 else columns_of_inputs[0]

@@ -8,7 +8,6 @@ from math import trunc
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import normalized_axes
-from dlc.dialects.dl.dtypes import is_bool
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
@@ -189,7 +188,7 @@ def pad_10(node: OnnxNode) -> ImportedValue:
     mode, fill = node.choice("mode", "constant", PAD_MODES[:3]), node.emit.scalar(node.real("value", 0.0), x)
     if len(amounts) != 2 * x.rank:
         raise ModelError(f"{node.description}: {len(amounts)} pads for {x.rank} axes; expected two each")
-    return pad_tensor(node, x, list(amounts[: x.rank]), list(amounts[x.rank :]), fill, mode)
+    return node.emit.pad(x, amounts[: x.rank], amounts[x.rank :], fill, mode)
 
 
 @table("Pad", since=11)
@@ -208,7 +207,7 @@ def pad(node: OnnxNode) -> ImportedValue:
             low[axis], high[axis] = low_amount, high_amount
         else:
             x = _pad_axis(node, x, axis, low_amount, high_amount, value, mode)
-    return pad_tensor(node, x, low, high, value, mode)
+    return node.emit.pad(x, low, high, value, mode)
 
 
 def _pad_axis(
@@ -217,7 +216,7 @@ def _pad_axis(
     """Pad one axis of `x` by symbolic amounts."""
     emit, size = node.emit, x.shape[axis]
     if mode == "constant":
-        padding_value = fill if fill is not None else emit.scalar(False if is_bool(x.element_type) else 0, x)
+        padding_value = fill if fill is not None else emit.scalar(0, x)
         padding = [emit.broadcast(padding_value, [n if a == axis else s for a, s in enumerate(x.shape)]) for n in (low, high)]
         return emit(dl.ConcatOp, padding[0], x, padding[1], axis=axis)
     indices, last = emit(dl.SubOp, emit.iota(low + size + high), emit.sizes(low)), emit.sizes(size - 1)
@@ -247,24 +246,7 @@ def center_crop_pad(node: OnnxNode) -> ImportedValue:
         extra = size - int(x.shape[axis])  # a symbolic size raises UndecidableError, which names it
         low[axis] = trunc(extra / 2)
         high[axis] = extra - low[axis]
-    return pad_tensor(node, x, low, high)
-
-
-def pad_tensor(
-    node: OnnxNode, x: ImportedValue, low: list[int], high: list[int], fill: ImportedValue | None = None, mode: str = "constant"
-) -> ImportedValue:
-    """Pad `x` with `fill` (default 0); negative amounts trim."""
-    emit = node.emit
-    if min(*low, *high, 0) < 0:
-        starts = [max(-p, 0) for p in low]
-        limits: list[Size] = [s - max(-p, 0) for s, p in zip(x.shape, high, strict=True)]
-        x = emit(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=(1,) * x.rank)
-        low, high = [max(p, 0) for p in low], [max(p, 0) for p in high]
-    if not any(low) and not any(high):
-        return x
-    if fill is None:
-        fill = emit.scalar(False if is_bool(x.element_type) else 0, x)
-    return emit(dl.PadOp, x, fill, low=tuple(low), high=tuple(high), pad_mode=mode)
+    return node.emit.pad(x, low, high)
 
 
 @table("Trilu")
@@ -279,4 +261,4 @@ def trilu(node: OnnxNode) -> ImportedValue:
     rows, columns = x.shape[-2:]
     from_diagonal = emit(dl.SubOp, emit.iota(columns), emit.reshape(emit.iota(rows), (rows, 1)))
     mask = emit(comparison, from_diagonal, diagonal)
-    return emit(dl.SelectOp, mask, x, emit.scalar(False if is_bool(x.element_type) else 0, x))
+    return emit(dl.SelectOp, mask, x, emit.scalar(0, x))

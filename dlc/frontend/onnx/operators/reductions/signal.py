@@ -10,7 +10,6 @@ from dlc.dialects.dl.base import Array
 from dlc.errors import ModelError
 from dlc.frontend.emitter import ImportedValue
 from dlc.frontend.onnx.node import OnnxNode
-from dlc.frontend.onnx.operators.movement.slicing import pad_tensor
 from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.onnx.tensors import dtype_of
 from dlc.shapes.dims import are_equal
@@ -53,7 +52,7 @@ def dft(node: OnnxNode) -> ImportedValue:
         raise ModelError(f"{node.description}: cannot transform length {length} along axis {axis} of shape {list(x.shape)}")
     high = [0] * x.rank
     high[axis] = (length // 2 + 1 if real_result else length) - size
-    return _fourier_transform(node, pad_tensor(node, x, [0] * x.rank, high), axis, length, inverse, onesided)
+    return _fourier_transform(node, node.emit.pad(x, [0] * x.rank, high), axis, length, inverse, onesided)
 
 
 @table("STFT", since=17)
