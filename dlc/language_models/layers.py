@@ -44,7 +44,9 @@ def linear(x: Any, weight: Weight, bias: Any = None) -> Any:
         y = apply(dl.MatmulOp, operand(x), columns, min_lhs_bits=_min_activation_bits.get())
         if weight.minimum is not None:
             groups = weight.minimum.shape[1]
-            y = y + linear(dnp.sum(dnp.reshape(x, (*x.shape[:-1], groups, x.shape[-1] // groups)), -1), weight.minimum)
+            # Minima cancel most of the product, and there are few: with 8 bits, logits have three times the error.
+            with min_activation_bits(16):
+                y = y + linear(dnp.sum(dnp.reshape(x, (*x.shape[:-1], groups, x.shape[-1] // groups)), -1), weight.minimum)
     else:
         y = dnp.matmul(x, dnp.swapaxes(dnp.asarray(weight).astype(np.float32), 0, 1))
     return y if bias is None else y + bias
