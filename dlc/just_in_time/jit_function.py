@@ -209,10 +209,10 @@ class JitFunction(Submittable):
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace the function for arguments like these; only shapes, dtypes and static values matter.
 
-        A `dlc.ShapeDtype` may be passed in place of an array. Comparisons of symbolic sizes are decided for the sizes of the
-        arguments, as guards, like those of a call; where symbolic sizes cannot be traced, these sizes are static.
+        A `dlc.ShapeDtype` may be passed in place of an array. The program serves all symbolic sizes if possible. Else the sizes
+        of the arguments decide comparisons, as guards, like those of a call; sizes that cannot be symbolic are static.
         """
-        return self._lower_for(args, kwargs)
+        return self._lower_for(args, kwargs, prefers_general=True)
 
     def save(self, path: str | PathLike[str], /, *args: Any, **kwargs: Any) -> None:
         """Compile the function for the shapes and dtypes of these arguments, and write it to a file that runs without Python.

@@ -247,17 +247,17 @@ def test_sizes_of_arguments_decide_comparisons_of_lowered_functions(tmp_path: Pa
         f.lower(1.0, np.ones(3, np.float32))
 
 
-def test_slices_by_symbolic_sizes_are_lowered_like_calls_and_saved_for_all_sizes(tmp_path: Path) -> None:
+def test_slices_of_symbolic_axes_are_saved_for_all_sizes_or_like_calls(tmp_path: Path) -> None:
     """Without the sizes of arguments, a slice has a data-dependent size: two of them cannot be added, only one be saved."""
     one = dlc.jit(lambda x: x[2:5] * 2, dynamic={"x": {0: "N"}})
     two = dlc.jit(lambda x: x[1:][2:5] + x[:3], dynamic={"x": {0: "N"}})
     x = np.arange(10, dtype=np.float32)
     for f, short in ((one, [4, 6]), (two, None)):
-        assert "-> (tensor<3xf32>" in f.lower(x).as_text()
         f.save(tmp_path / "f.dlc", x)
         saved = dlc.load(tmp_path / "f.dlc")
         np.testing.assert_array_equal(saved(x=x)["result"], f(x))
         if short is None:
+            assert "-> (tensor<3xf32>" in f.lower(x).as_text()
             with pytest.raises(ShapeError, match="not compiled for N = 4"):
                 saved(x=x[:4])
         else:
