@@ -107,7 +107,7 @@ def _sort_digits(dtype: np.dtype, ends: tuple[int, ...], signed: bool, n: int = 
     def expected(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return in_order(x, ends[-1], signed), in_order(x, ends[-2], signed)
 
-    label = f"bits{'to'.join(map(str, ends))}" + "_signed" * signed + ("" if first is None else f"_near_{first}_{n}")
+    label = f"bits{'to'.join(map(str, ends))}" + "_signed" * signed + f"_{n}" + ("" if first is None else f"_near_{first}")
     return Sample(dl.RadixSortOp, (x,), expected, {"ends": ends, "signed": signed}, label=label)
 
 
