@@ -33,6 +33,14 @@ def _unordered(result: Any) -> Any:
 
 # Harnesses whose results are unique only up to signs, order or rounding, or in one triangle, with the function that is compared.
 _UNIQUE_PARTS = {"cholesky": _square, "eig": _unordered, "eigh": np.abs, "qr": np.abs, "svd": np.abs}
+# Harnesses whose rounding errors are relative to the largest element, and the errors that they may have, in units of its last
+# place. Those of singular vectors are inversely proportional to the distance of singular values.
+_NORMWISE_ULPS = {"cholesky": 32, "fft": 32, "svd": 512}
+
+
+def _rounding_error(group: str, wanted: Any) -> float:
+    """Return the rounding error that each element may have in addition to the tolerance of its dtype."""
+    return _NORMWISE_ULPS[group] * float(np.spacing(np.abs(wanted).max(initial=0))) if group in _NORMWISE_ULPS else 0.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +64,8 @@ def _harnesses() -> dict[str, Any]:
 
 def _run(name: str, target: str) -> str:
     harness, jax = _harnesses()[name], import_module("jax")
-    if harness.params.get("is_stable") is False:
+    has_ties = harness.group_name == "approx_top_k" and harness.dtype == jax.numpy.bfloat16
+    if harness.params.get("is_stable") is False or has_ties:
         raise NotComparableError("the order of equal elements is not defined")
     unique_part = _UNIQUE_PARTS.get(harness.group_name, np.asarray)
     arguments = harness.dyn_args_maker(np.random.RandomState(_SEED))
@@ -66,5 +75,6 @@ def _run(name: str, target: str) -> str:
     for k, (result, wanted) in enumerate(zip(got, jax.tree.leaves(expected), strict=True)):
         if jax.dtypes.issubdtype(wanted.dtype, jax.dtypes.prng_key):
             result, wanted = jax.random.key_data(result), jax.random.key_data(wanted)
-        check_equal(unique_part(result), unique_part(wanted), f"result {k}")
+        unique = np.asarray(unique_part(wanted))
+        check_equal(unique_part(result), unique, f"result {k}", uncertainty=_rounding_error(harness.group_name, unique))
     return ""
