@@ -127,3 +127,10 @@ ERRORS: dict[str, tuple[Callable[[Any, int], Any], str]] = {
 def test_errors_of_data_dependent_sizes(function: Callable[[Any, int], Any], message: str) -> None:
     with pytest.raises(UndecidableError, match=rf"test_size_arguments\.py:\d+: .*{message}"):
         dlc.jit(target="reference")(lambda x: function(x, x[x > 0].shape[0]))(X)
+
+
+def test_integers_to_a_negative_size_are_refused() -> None:
+    power = dlc.jit(target="reference", dynamic={"x": {0: "N"}})(lambda x: dnp.power(dnp.arange(4), x.shape[0] - 2))
+    np.testing.assert_array_equal(power(np.ones(5)), [0, 1, 8, 27])
+    with pytest.raises(dlc.DTypeError, match="negative integer power"):
+        power(np.ones(1))

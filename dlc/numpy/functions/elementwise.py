@@ -21,6 +21,7 @@ from dlc.numpy.apply import (
     convert,
     in_float32_or_wider,
     is_floating,
+    is_less,
     is_traced,
     is_weak,
     operand,
@@ -34,6 +35,7 @@ from dlc.numpy.componentwise import componentwise
 from dlc.numpy.custom_derivatives import with_jvp_rule
 from dlc.numpy.data_dependent import true_indices
 from dlc.numpy.namespace import check_device
+from dlc.shapes.traced_dims import TracedDim, untraced
 
 __all__ = [
     "acos", "acosh", "add", "asin", "asinh", "atan", "atanh", "cbrt", "ceil", "clip", "cos", "cosh",
@@ -137,9 +139,16 @@ fix = _rounding_function("fix", dl.TruncOp, "Round toward 0.")
 
 def power(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     """Return x1 to the power x2; integers wrap around, and traced negative integer powers are truncated."""
-    if not is_traced(x2) and result_dtype(x1, x2).kind in "iu" and np.any(np.less(operand(x2), 0)):
+    if result_dtype(x1, x2).kind in "iu" and _is_any_negative(x2):
         refuse(DTypeError("power: an integer to a negative integer power; convert one operand to a float with .astype"))
     return _power(x1, x2)
+
+
+def _is_any_negative(x: ArrayLike) -> bool:
+    """Return whether an element is known to be negative; that a size is not may become a guard."""
+    if isinstance(x, TracedDim):
+        return is_less(operand(x), untraced(x), 0, "power", "a negative exponent of integers")
+    return not is_traced(x) and bool(np.any(np.less(operand(x), 0)))
 
 
 def divide(x1: ArrayLike, x2: ArrayLike, /) -> Any:
