@@ -138,17 +138,17 @@ fix = _rounding_function("fix", dl.TruncOp, "Round toward 0.")
 
 
 def power(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """Return x1 to the power x2; integers wrap around, and traced negative integer powers are truncated."""
-    if result_dtype(x1, x2).kind in "iu" and _is_any_negative(x2):
+    """Return x1 to the power x2. Integers wrap around; negative powers of integers are refused, but in traced arrays truncated."""
+    if result_dtype(x1, x2).kind in "iu" and _is_negative_exponent(x2):
         refuse(DTypeError("power: an integer to a negative integer power; convert one operand to a float with .astype"))
     return _power(x1, x2)
 
 
-def _is_any_negative(x: ArrayLike) -> bool:
-    """Return whether an element is known to be negative; that a size is not may become a guard."""
-    if isinstance(x, TracedDim):
-        return is_less(operand(x), untraced(x), 0, "power", "a negative exponent of integers")
-    return not is_traced(x) and bool(np.any(np.less(operand(x), 0)))
+def _is_negative_exponent(x2: ArrayLike) -> bool:
+    """Return whether an exponent of `power` is negative, as far as it is known; for a size, the opposite may become a guard."""
+    if isinstance(x2, TracedDim):
+        return is_less(operand(x2), untraced(x2), 0, "power", "a negative exponent of integers")
+    return not is_traced(x2) and bool(np.any(np.less(operand(x2), 0)))
 
 
 def divide(x1: ArrayLike, x2: ArrayLike, /) -> Any:

@@ -68,7 +68,7 @@ def test_instruction(name: str, max_weight: int, instructions: dict[str, str]) -
         assert "Spill" not in code
 
 
-@pytest.mark.skipif(HOST != "x86_64", reason="AVX2")
+@pytest.mark.skipif(HOST != "x86_64", reason="reads the assembly of AVX2")
 def test_tiles_of_weight_only_products_spill_few_vectors() -> None:
     weights = np.random.default_rng(0).integers(-128, 127, (64, 2048), np.int8, endpoint=True)
     matrix = QuantizedMatrix(weights, np.ones((64, 64), np.float16))
