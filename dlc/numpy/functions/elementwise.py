@@ -138,7 +138,7 @@ fix = _rounding_function("fix", dl.TruncOp, "Round toward 0.")
 
 
 def power(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """Return x1 to the power x2. Integers wrap around; negative powers of integers are refused, but in traced arrays truncated."""
+    """Return x1 to the power x2; integers wrap around. Their negative powers are refused, or truncated in traced arrays."""
     if result_dtype(x1, x2).kind in "iu" and _is_negative_exponent(x2):
         refuse(DTypeError("power: an integer to a negative integer power; convert one operand to a float with .astype"))
     return _power(x1, x2)
