@@ -28,6 +28,7 @@ This module logs to `dlc.caching.cache`: warnings by default, removals and their
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import logging
@@ -165,7 +166,8 @@ class Cache:
     def read(self, kind: str, key: str, read: Callable[[Path], T]) -> T | None:
         """Return `read(path)` for the file of an entry; None without an entry.
 
-        If `read` raises DlcError or OSError, the entry is damaged and is removed.
+        If `read` raises DlcError or OSError, the entry is damaged and is removed; one that another process has removed
+        meanwhile is not.
         """
         path = self.lookup(kind, key)
         if path is None:
@@ -173,6 +175,8 @@ class Cache:
         try:
             return read(path)
         except (DlcError, OSError) as error:
+            if not _exists(path):
+                return None
             log.info("removing damaged entry %s: %s", path.parent, error)
             self.remove(kind, key)
             return None
@@ -297,10 +301,10 @@ def _exists(path: Path) -> bool:
 def _rename(new: Path, folder: Path) -> None:
     try:
         os.rename(new, folder)
-    except OSError:
-        if not _exists(folder):
+    except OSError as error:
+        # Another process, which stored without the lock, was faster; its entry is equivalent, even if a third one removes it.
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-        # Another process, which did not wait for the lock, was faster; its entry is equivalent.
 
 
 def _acquire(path: Path) -> int | None:

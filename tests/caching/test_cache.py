@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import stat
@@ -51,6 +52,29 @@ def test_an_entry_is_replaced_and_removed(cache: Cache) -> None:
     cache.store("text", "b", writes("three"), {})
     assert [e.key for e in cache.clear()] == ["b"]
     assert files(cache) == []
+
+
+def test_an_entry_that_another_process_stores_and_removes_meanwhile(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def rename(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(source), None, str(target))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("dlc.caching.cache.os.rename", rename)
+        assert cache.store("text", "a", writes("one"), {}) is None
+    assert cache.store("text", "a", writes("two"), {}) is not None and not caplog.records
+
+
+def test_an_entry_that_another_process_removes_meanwhile_is_not_damaged(cache: Cache, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    def read(path: Path) -> str:
+        cache.remove("text", "a")
+        return path.read_text()
+
+    cache.store("text", "a", writes("one"), {})
+    assert cache.read("text", "a", read) is None and not caplog.records
 
 
 def test_the_least_recently_used_entries_are_evicted_first(tmp_path: Path) -> None:
