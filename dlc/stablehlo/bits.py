@@ -1,20 +1,75 @@
-"""Bit operations: population count, leading zeros, the next float, the total order of floats."""
+"""Bit operations: bitcasts, population count, leading zeros, high products, the next float, the total order of floats."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+import dlc.numpy as dnp
 from dlc.dialects import dl
+from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import DlOp, element_type_of
-from dlc.dialects.dl.dtypes import element_type, numpy_dtype
-from dlc.ir import SSAValue
-from dlc.stablehlo.node import Converter, StableHloNode
+from dlc.dialects.dl.dtypes import element_type, is_bool, numpy_dtype
+from dlc.ir import Attribute, SSAValue
+from dlc.numpy.apply import convert
+from dlc.stablehlo.node import Converter, StableHloNode, StableHloValue, sizes_of
 
 
 def _unsigned(node: StableHloNode) -> tuple[SSAValue, int]:
     """Return the operand as an unsigned integer, and its width in bits."""
     width = 8 * numpy_dtype(element_type_of(node[0])).itemsize
-    return node.build(dl.CastOp, node[0], to=element_type(np.dtype(f"uint{width}"))), width
+    return node.build(dl.CastOp, node[0], to=_unsigned_type(width)), width
+
+
+def bitcast(node: StableHloNode) -> SSAValue:
+    """Reinterpret bits; the parts of a wider element are along the last axis, the lowest bits first."""
+    x, element = node[0], node.element
+    width, target_width = scalar.bits(element_type_of(x)), scalar.bits(element)
+    if width == target_width:
+        return _reinterpret(node, x, element)
+    wide = _unsigned_type(max(width, target_width))
+    offsets = node.build.constant(np.arange(0, scalar.bits(wide), min(width, target_width)).astype(numpy_dtype(wide)), wide)
+    if width < target_width:
+        x = node.build(dl.CastOp, x if is_bool(element_type_of(x)) else _reinterpret(node, x, _unsigned_type(width)), to=wide)
+        last_axis = len(sizes_of(x)) - 1
+        return _reinterpret(
+            node, node.build(dl.ReduceSumOp, node.build(dl.ShiftLeftOp, x, offsets), axes=(last_axis,)), element
+        )
+    parts = node.build(dl.ShiftRightOp, node.reshape(_reinterpret(node, x, wide), (*sizes_of(x), 1)), offsets)
+    if is_bool(element):
+        return node.build(dl.CastOp, _with_constant(node, dl.BitwiseAndOp, parts, 1), to=element)
+    return _reinterpret(node, node.build(dl.CastOp, parts, to=_unsigned_type(target_width)), element)
+
+
+def _reinterpret(node: StableHloNode, x: SSAValue, element: Attribute) -> SSAValue:
+    return x if element_type_of(x) == element else node.build(dl.BitcastOp, x, to=element)
+
+
+def _unsigned_type(width: int) -> Attribute:
+    return element_type(np.dtype(f"uint{width}"))
+
+
+def high_product(node: StableHloNode) -> StableHloValue:
+    """Return the high half of the product of integers, which has twice their width."""
+    (a, b), kind = node.arrays, numpy_dtype(node.element).kind
+    if a.dtype.itemsize < 8:
+        wide = np.dtype(f"{kind}8")
+        product = dnp.right_shift(dnp.multiply(convert(a, wide), convert(b, wide)), wide.type(8 * a.dtype.itemsize))
+        return node.value(convert(product, a.dtype))
+    # (a₁·2³² + a₀)·(b₁·2³² + b₀) = a₁·b₁·2⁶⁴ + (a₁·b₀ + a₀·b₁)·2³² + a₀·b₀. The bits of a negative number x
+    # represent x + 2⁶⁴, by which the high half is too large by the other factor.
+    (a1, a0), (b1, b0) = (_halves(convert(x, np.uint64)) for x in (a, b))
+    carry, middle = _halves(a1 * b0 + _halves(a0 * b0)[0])
+    high = a1 * b1 + carry + _halves(a0 * b1 + middle)[0]
+    for x, other in ((a, b), (b, a)) if kind == "i" else ():
+        high -= dnp.where(dnp.less(x, 0), convert(other, np.uint64), np.uint64(0))
+    return node.value(convert(high, a.dtype))
+
+
+def _halves(x: Any) -> tuple[Any, Any]:
+    """Return the high and the low 32 bits of 64-bit integers."""
+    return dnp.right_shift(x, np.uint64(32)), dnp.bitwise_and(x, np.uint64(0xFFFFFFFF))
 
 
 def _with_constant(node: StableHloNode, op: type[DlOp], x: SSAValue, number: int) -> SSAValue:
@@ -81,6 +136,8 @@ def total_order_key(node: StableHloNode, x: SSAValue) -> SSAValue:
 
 
 OPERATORS: dict[str, Converter] = {
+    "stablehlo.bitcast_convert": bitcast,
+    "chlo.mulhi": high_product,
     "stablehlo.popcnt": population_count,
     "stablehlo.count_leading_zeros": count_leading_zeros,
     "chlo.next_after": next_after,

@@ -44,6 +44,8 @@ def dense_elements(value: Dense, dtype: np.dtype[np.generic], where: str) -> Arr
 def _number(text: str, dtype: np.dtype[np.generic]) -> object:
     if text in ("true", "false"):
         return text == "true"
-    if text.startswith("0x") and dtype.kind not in "iub":
+    # The kind of ml_dtypes is not that of NumPy's integers and floats.
+    is_integer = dtype.name.startswith(("int", "uint", "bool"))
+    if text.startswith("0x") and not is_integer:
         return np.asarray(int(text, 16), f"u{dtype.itemsize}").view(dtype)[()]
-    return int(text, 0) if dtype.kind in "iub" else float(text)
+    return int(text, 0) if is_integer else float(text)

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
+from dlc.dialects.dl.base import DlOp, element_type_of
 from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.ir import Attribute, SSAValue, bf16, f16, f32, f64
 from dlc.stablehlo.bits import total_order_key
 from dlc.stablehlo.body_numbering import read_comparison
 from dlc.stablehlo.floor_division import match_floor_division
-from dlc.stablehlo.node import Converter, StableHloNode, sizes_of
+from dlc.stablehlo.node import Converter, StableHloNode, flatten_complex, sizes_of
 
 _DIRECT: dict[str, type[DlOp]] = {
     "subtract": dl.SubOp, "divide": dl.DivOp, "power": dl.PowOp,
@@ -70,12 +70,6 @@ def clamp(node: StableHloNode) -> SSAValue:
 
 def convert(node: StableHloNode) -> SSAValue:
     return node[0] if element_type_of(node[0]) == node.element else node.build(dl.CastOp, node[0], to=node.element)
-
-
-def bitcast(node: StableHloNode) -> SSAValue:
-    if len(shape_of(node[0])) != len(node.shape):
-        raise node.unsupported("a bitcast that changes the element size is not supported")
-    return node[0] if element_type_of(node[0]) == node.element else node.build(dl.BitcastOp, node[0], to=node.element)
 
 
 def remainder(node: StableHloNode) -> SSAValue:
@@ -140,6 +134,12 @@ def imaginary_part(node: StableHloNode) -> SSAValue:
     return node.broadcast(node.scalar(0, node[0]), sizes_of(node[0]))
 
 
+def map_elements(node: StableHloNode) -> Sequence[SSAValue]:
+    """Apply the body to the elements of the operands."""
+    results = flatten_complex(node.inline(node.op.regions[0], node.operands))
+    return [node.broadcast(y, sizes_of(node[0])) for y in results]
+
+
 def identity(node: StableHloNode) -> Sequence[SSAValue]:
     return node.operands
 
@@ -152,13 +152,13 @@ OPERATORS: dict[str, Converter] = {
     "stablehlo.select": select,
     "stablehlo.clamp": clamp,
     "stablehlo.convert": convert,
-    "stablehlo.bitcast_convert": bitcast,
     "stablehlo.remainder": remainder,
     "stablehlo.sign": sign,
     "stablehlo.is_finite": is_finite,
     "stablehlo.round_nearest_afz": round_away,
     "stablehlo.shift_right_arithmetic": shift_right,
     "stablehlo.shift_right_logical": shift_right,
+    "stablehlo.map": map_elements,
     "stablehlo.optimization_barrier": identity,
     "stablehlo.real": identity,
     "stablehlo.imag": imaginary_part,

@@ -161,15 +161,18 @@ def scatter(node: StableHloNode) -> SSAValue:
     )
     element_indices = _element_indices(node, indices, windows, clamped=False)
     updates = node.transpose(updates, windows.order(offset_dims, len(sizes_of(updates))))
-    axes, mode = [*windows.indexed_dims, *windows.full_dims], _mode(node, node.op.regions[0])
-    element = element_type_of(x)
-    operands = [node.transpose(x, axes), updates]
-    if is_bool(element):
-        operands = [node.build(dl.CastOp, v, to=i8) for v in operands]
-    y = node.build(dl.ScatterNdOp, operands[0], element_indices, operands[1], mode=mode)
-    if is_bool(element):
-        y = node.build(dl.CastOp, y, to=element)
+    axes = [*windows.indexed_dims, *windows.full_dims]
+    y = scatter_elements(node, node.transpose(x, axes), element_indices, updates, node.op.regions[0])
     return node.transpose(y, [axes.index(a) for a in range(len(axes))])
+
+
+def scatter_elements(node: StableHloNode, x: SSAValue, indices: SSAValue, updates: SSAValue, body: Region) -> SSAValue:
+    """Combine updates with elements, or slices, of an array by a body; those with an index out of bounds are dropped."""
+    mode, element = _mode(node, body), element_type_of(x)
+    if not is_bool(element):
+        return node.build(dl.ScatterNdOp, x, indices, updates, mode=mode)
+    x, updates = (node.build(dl.CastOp, v, to=i8) for v in (x, updates))
+    return node.build(dl.CastOp, node.build(dl.ScatterNdOp, x, indices, updates, mode=mode), to=element)
 
 
 def _mode(node: StableHloNode, body: Region) -> str:

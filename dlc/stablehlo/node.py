@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
@@ -21,19 +21,25 @@ from dlc.ir import Attribute, SSAValue
 from dlc.shapes.dims import Dim, Size
 from dlc.stablehlo.syntax import DYNAMIC, Op, Region, Type
 
-# NumPy dtype names by MLIR element type.
-_ELEMENTS = {
+_DTYPE_NAMES = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i1": "bool",
     "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
     "ui8": "uint8", "ui16": "uint16", "ui32": "uint32", "ui64": "uint64",
+    "i2": "int2", "i4": "int4", "ui2": "uint2", "ui4": "uint4", "f4E2M1FN": "float4_e2m1fn",
+    "f8E4M3FN": "float8_e4m3fn", "f8E4M3FNUZ": "float8_e4m3fnuz", "f8E5M2": "float8_e5m2", "f8E5M2FNUZ": "float8_e5m2fnuz",
+    "f8E8M0FNU": "float8_e8m0fnu",
 }  # fmt: skip
+# Element types by their names in StableHLO.
+STABLEHLO_ELEMENTS: Mapping[str, Attribute] = {name: ELEMENT_TYPES[dtype] for name, dtype in _DTYPE_NAMES.items()}
 
 
 def element_of(type: Type, where: str) -> Attribute:
     """Return the element type of a tensor type. Raises UnsupportedError for an unsupported one."""
-    if type.element not in _ELEMENTS:
-        raise UnsupportedError(f"{where}: tensors of {type.element} are not supported; expected {', '.join(_ELEMENTS)}")
-    return ELEMENT_TYPES[_ELEMENTS[type.element]]
+    if type.element not in STABLEHLO_ELEMENTS:
+        raise UnsupportedError(
+            f"{where}: tensors of {type.element} are not supported; expected {', '.join(STABLEHLO_ELEMENTS)}"
+        )
+    return STABLEHLO_ELEMENTS[type.element]
 
 
 def has_type(value: SSAValue, type: Type, where: str, *, elements_only: bool = False) -> bool:

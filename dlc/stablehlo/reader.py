@@ -15,7 +15,7 @@ from typing import Any
 
 from dlc.arrays import TensorInfo
 from dlc.dialects import dl
-from dlc.dialects.dl.base import Tensor, element_type_of, rank_of, shape_of, tensor_of, tensor_type
+from dlc.dialects.dl.base import Tensor, element_type_of, is_storage_only, rank_of, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.programs.size_ranges import set_size_ranges
 from dlc.dialects.entry import entry_of
@@ -41,6 +41,7 @@ from dlc.stablehlo import (
     shardings,
     sorting,
     special_functions,
+    storage_types,
     window_reduction,
 )
 from dlc.stablehlo.collectives import COLLECTIVES, MANUAL_COMPUTATION, from_shards, mesh_of, to_shards
@@ -268,6 +269,8 @@ class _StableHloReader:
         table = COMPLEX_OPERATORS if node.has_complex else OPERATORS
         if op.called not in table:
             raise UnsupportedError(f"{where}: not supported for {'complex' if node.has_complex else 'real'} operands")
+        if storage_types.has_storage_only(node):
+            return storage_types.convert_in_wide_types(node, table[op.called])
         result = table[op.called](node)
         return [result] if isinstance(result, SSAValue | Complex) else result
 
@@ -311,7 +314,9 @@ class _StableHloReader:
         """Emit a real constant."""
         element, build = element_of(value.type, where), self.trace.build
         array = dense_elements(value, numpy_dtype(element), where)
-        if array.size and (array == array.flat[0]).all():
+        # Bits differ where the sign of zeros does.
+        bits = array.view(f"u{array.itemsize}")
+        if array.size and (bits == bits.flat[0]).all() and not is_storage_only(element):
             scalar = build.constant(array.reshape(-1)[:1].reshape(()), element)
             return scalar if not array.ndim else build(dl.BroadcastToOp, scalar, shape=array.shape)
         if array.size <= _MAX_LITERAL_ELEMENTS and array.dtype.kind in "iub":

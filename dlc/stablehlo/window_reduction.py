@@ -1,20 +1,22 @@
-"""Window reductions, and the gradient of max pooling."""
+"""Window reductions, and scatters to selected elements of windows: the gradient of max pooling."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
-from dlc.dialects.dl.dtypes import is_bool, is_float, is_integer, numpy_dtype
-from dlc.ir import SSAValue, f64, i64
+from dlc.dialects.dl.dtypes import is_float
+from dlc.ir import SSAValue, i64
 from dlc.shapes.dims import Size
 from dlc.stablehlo.body_numbering import BodyNumbering, binary_op, returned
 from dlc.stablehlo.contraction_reduction import is_neutral, neutral_number, padding_pairs
 from dlc.stablehlo.data_movement import pad_interior, pad_sides
+from dlc.stablehlo.gather_scatter import scatter_elements
 from dlc.stablehlo.generic_reduction import combine_with_init, cumulative_reduce, reduce_windows
-from dlc.stablehlo.node import Converter, StableHloNode, shape_in, sizes_of
+from dlc.stablehlo.node import Converter, StableHloNode, flatten_complex, shape_in, sizes_of
 from dlc.stablehlo.syntax import Region
 
 _POOLS: dict[str, type[DlOp]] = {"maximum": dl.MaxPoolOp, "minimum": dl.MaxPoolOp, "add": dl.SumPoolOp}
@@ -139,27 +141,39 @@ def _scalar(value: SSAValue) -> SSAValue:
 
 
 def select_and_scatter(node: StableHloNode) -> SSAValue:
-    """Convert the gradient of max pooling, which selects by GE and adds; with LE, of min pooling."""
+    """Select an element of each window, and combine the elements of the second operand there with the initial value."""
     (x, g, init_value), (select, combine) = node.operands, node.op.regions
-    kind = _selected_extremum(select)
-    if not kind or binary_op(combine) != "add" or not is_neutral(init_value, "add"):
-        raise node.unsupported("only the gradient of max or min pooling is supported: select by GE or LE, add, initial value 0")
-    is_narrow_integer = is_integer(node.element) and not is_bool(node.element) and numpy_dtype(node.element).itemsize <= 4
-    if not is_float(node.element) and not is_narrow_integer:
-        raise node.unsupported("64-bit integers are not supported; cast the operand to 32 bits or to floats")
     rank = len(sizes_of(x))
-    if any(map(any, _padding(node, rank))):
-        raise node.unsupported("padding is not supported; JAX pads the operand instead")
+    kernel, padding = node.integers("window_dimensions"), _padding(node, rank)
     strides = node.integers("window_strides", default=[1] * rank)
-    if is_narrow_integer:
-        # f64 represents sums of up to 2²¹ integers of 32 bits exactly.
-        x, g = (node.build(dl.CastOp, v, to=f64) for v in (x, g))
-    properties, (x, g) = _pooling(node, (x, g), node.integers("window_dimensions"), strides, [1] * rank)
-    x = _negate_for_minimum(node, x, kind)
-    y = node.build(dl.MaxPoolOp, x, **properties)
-    result = _drop_outer_axes(node, node.build(dl.MaxPoolGradientOp, x, y, g, **properties))
-    # By way of i64, so that sums wrap.
-    return node.build(dl.CastOp, node.build(dl.CastOp, result, to=i64), to=node.element) if is_narrow_integer else result
+    kind = _selected_extremum(select)
+    is_sum = binary_op(combine) == "add" and is_neutral(init_value, "add")
+    if kind and is_sum and is_float(node.element) and not any(map(any, padding)):
+        # The gradient of max or min pooling.
+        properties, (x, g) = _pooling(node, (x, g), kernel, strides, [1] * rank)
+        x = _negate_for_minimum(node, x, kind)
+        y = node.build(dl.MaxPoolOp, x, **properties)
+        return _drop_outer_axes(node, node.build(dl.MaxPoolGradientOp, x, y, g, **properties))
+    count = prod(sizes_of(x))
+    indices = node.reshape(node.build(dl.IotaOp, size=(count,), to=i64, start=0, step=1), sizes_of(x))
+    padding_index = node.number(count)
+
+    def select_one(node: StableHloNode, first: Sequence[SSAValue], second: Sequence[SSAValue]) -> list[SSAValue]:
+        """Select one of two elements, and its index; padding is not selected."""
+        (is_selected,) = flatten_complex(node.inline(select, [first[0], second[0]]))
+        is_element, is_padding = (
+            node.build(op, values[1], padding_index) for op, values in ((dl.NotEqualOp, first), (dl.EqualOp, second))
+        )
+        is_first = node.build(dl.OrOp, is_padding, node.build(dl.AndOp, is_element, is_selected))
+        return [node.build(dl.SelectOp, is_first, a, b) for a, b in zip(first, second, strict=True)]
+
+    windows = [*zip(kernel, strides, [1] * rank, padding, strict=True)]
+    _, selected = reduce_windows(node, [x, indices], [init_value, padding_index], windows, select_one)
+    num_windows = prod(sizes_of(selected))
+    result = node.broadcast(init_value, (count,))
+    # Windows of padding only have an index out of bounds, which is dropped.
+    selected, g = node.reshape(selected, (num_windows, 1)), node.reshape(g, (num_windows,))
+    return node.reshape(scatter_elements(node, result, selected, g, combine), sizes_of(x))
 
 
 def _selected_extremum(region: Region) -> str:

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from dlc.backends.reference import evaluate
+from dlc.dialects.dl.dtypes import element_type
 from dlc.errors import DlcError, ModelError, UnsupportedError
 from dlc.models.api import compile_model
 from dlc.stablehlo import is_stablehlo, read_module
+from dlc.stablehlo.node import STABLEHLO_ELEMENTS
 
 X = np.array([[1.5, -2.0, 0.5], [-0.5, 3.0, 2.5]], np.float32)
 I = np.array([2, 0, 7], np.int32)  # noqa: E741
@@ -29,8 +31,8 @@ def module(lines: str, types: str, result: str) -> str:
 
 def run(lines: str, *operands: np.ndarray, functions: str = "") -> list[np.ndarray]:
     """Return the results of `lines`, the last of which returns, for the operands %a, %b, …; `functions` are other functions."""
-    kinds = {"float32": "f32", "int32": "i32", "bool": "i1"}
-    types = [f"tensor<{''.join(f'{n}x' for n in x.shape)}{kinds[x.dtype.name]}>" for x in operands]
+    kinds = {element: name for name, element in STABLEHLO_ELEMENTS.items()}
+    types = [f"tensor<{''.join(f'{n}x' for n in x.shape)}{kinds[element_type(x.dtype)]}>" for x in operands]
     names = ", ".join(f"%{letter}: {type}" for letter, type in zip("abc", types, strict=False))
     text = module(lines, names, lines.rpartition(" : ")[2]).removesuffix("}\n") + functions + "}\n"
     read = read_module(text, "m.mlir")
@@ -476,19 +478,6 @@ def test_reductions_of_complex_numbers() -> None:
     np.testing.assert_allclose(results, [z.prod().real, z.prod().imag, 2, 3], 1e-6)
 
 
-def test_gradients_of_max_pooling_of_integers_wrap() -> None:
-    lines = (
-        "%c = stablehlo.constant dense<100> : tensor<2xi8>\n%z = stablehlo.constant dense<0> : tensor<i8>\n"
-        "%x = stablehlo.convert %a : (tensor<3xi32>) -> tensor<3xi8>\n"
-        '%0 = "stablehlo.select_and_scatter"(%x, %c, %z) <{window_dimensions = array<i64: 2>}> ({\n'
-        "^bb0(%p: tensor<i8>, %q: tensor<i8>):\n%1 = stablehlo.compare GE, %p, %q : (tensor<i8>, tensor<i8>) -> tensor<i1>\n"
-        "stablehlo.return %1 : tensor<i1>\n}, {\n^bb0(%p: tensor<i8>, %q: tensor<i8>):\n"
-        "%1 = stablehlo.add %p, %q : tensor<i8>\nstablehlo.return %1 : tensor<i8>\n}) : "
-        "(tensor<3xi8>, tensor<2xi8>, tensor<i8>) -> tensor<3xi8>\nreturn %0 : tensor<3xi8>"
-    )
-    np.testing.assert_array_equal(run(lines, np.array([1, 5, 2], np.int32))[0], np.array([0, -56, 0], np.int8))
-
-
 def test_complex_to_real() -> None:
     lines = (
         "%0 = stablehlo.complex %a, %b : tensor<3xcomplex<f32>>\n"
@@ -510,6 +499,26 @@ def test_parts_of_real_operands() -> None:
     real, imag = run(lines, X[:, :3])
     np.testing.assert_array_equal(real, X[:, :3])
     np.testing.assert_array_equal(imag, np.zeros_like(X[:, :3]))
+
+
+def test_constants_keep_the_signs_of_zeros() -> None:
+    lines = "%0 = stablehlo.constant dense<[0.0, -0.0]> : tensor<2xf32>\nreturn %0 : tensor<2xf32>"
+    np.testing.assert_array_equal(np.signbit(run(lines, I)[0]), [False, True])
+
+
+def test_map() -> None:
+    lines = (
+        "%k = stablehlo.constant dense<2> : tensor<i32>\n"
+        '%0 = "stablehlo.map"(%a, %b) <{dimensions = array<i64: 0>}> ({\n^bb0(%p: tensor<i32>, %q: tensor<i32>):\n'
+        "%1 = stablehlo.multiply %p, %q : tensor<i32>\n%2 = stablehlo.add %1, %k : tensor<i32>\n"
+        "stablehlo.return %2 : tensor<i32>\n}) : (tensor<3xi32>, tensor<3xi32>) -> tensor<3xi32>\n"
+        '%3 = "stablehlo.map"(%a) <{dimensions = array<i64: 0>}> ({\n^bb0(%p: tensor<i32>):\n'
+        "stablehlo.return %k : tensor<i32>\n}) : (tensor<3xi32>) -> tensor<3xi32>\n"
+        "return %0, %3 : tensor<3xi32>, tensor<3xi32>"
+    )
+    products, constants = run(lines, I, I[::-1].copy())
+    np.testing.assert_array_equal(products, I * I[::-1] + 2)
+    np.testing.assert_array_equal(constants, [2, 2, 2])
 
 
 def test_a_bitcast_to_the_same_type() -> None:

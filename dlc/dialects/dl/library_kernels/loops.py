@@ -144,6 +144,7 @@ class LoopsOp(LibraryKernel):
     """
 
     name = "dl.loops"
+    ACCEPTS_STORAGE_ONLY: ClassVar[bool] = True
     arguments = var_operand_def(TensorType)
     body = prop_def(LoopBodyAttr)
     elements = prop_def(ArrayAttr)

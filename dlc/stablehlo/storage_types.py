@@ -1,0 +1,72 @@
+"""Ops on storage-only types, integers of 2 and 4 bits and floats of 4 and 8: computed in a wider type.
+
+    add : tensor<4xi4>   ⟶   cast to i8, add, cast to i4
+
+The wide type represents every value of the storage-only one. A float result is rounded, an integer result wraps around: its
+lowest bits depend on the lowest bits of the operands only, except for the ops of `_WIDTH_DEPENDENT`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import element_type_of, is_storage_only
+from dlc.frontend.complex_numbers import Complex
+from dlc.ir import SSAValue
+from dlc.stablehlo.node import STABLEHLO_ELEMENTS, Converter, StableHloNode, StableHloValue
+from dlc.stablehlo.syntax import Op, Region, Type
+
+_WIDE: Mapping[str, str] = {
+    "i2": "i8", "i4": "i8", "ui2": "ui8", "ui4": "ui8",
+    **dict.fromkeys(("f4E2M1FN", "f8E4M3FN", "f8E4M3FNUZ", "f8E5M2", "f8E5M2FNUZ", "f8E8M0FNU"), "f32"),
+}  # fmt: skip
+_WIDE_ELEMENTS = {STABLEHLO_ELEMENTS[narrow]: STABLEHLO_ELEMENTS[wide] for narrow, wide in _WIDE.items()}
+# These depend on the number of bits of the operand's type.
+_WIDTH_DEPENDENT = (
+    *("stablehlo.bitcast_convert", "stablehlo.shift_right_logical", "stablehlo.popcnt", "stablehlo.count_leading_zeros"),
+    *("stablehlo.rng_bit_generator", "chlo.mulhi", "chlo.next_after"),
+)
+
+
+def has_storage_only(node: StableHloNode) -> bool:
+    """Return whether an op computes with a storage-only type; a conversion needs no wider one."""
+    if node.op.name == "stablehlo.convert":
+        return False
+    return any(type.element in _WIDE for type in node.op.types) or any(
+        is_storage_only(element_type_of(x)) for x in node.operands
+    )
+
+
+def convert_in_wide_types(node: StableHloNode, rule: Converter) -> Sequence[StableHloValue]:
+    """Convert an op with wide operands and results, and cast the results to the types of the op."""
+    if node.op.name in _WIDTH_DEPENDENT:
+        raise node.unsupported("not supported for integers of less than 8 bits and 8-bit floats; convert to a wider type first")
+    operands = [x if isinstance(x, Complex) else _widened(node, x) for x in node.values]
+    result = rule(StableHloNode(_with_wide_types(node.op), operands, node.trace, node.inline, node.where))
+    results = [result] if isinstance(result, SSAValue | Complex) else result
+    return [
+        node.build(dl.CastOp, cast(SSAValue, y), to=STABLEHLO_ELEMENTS[type.element]) if type.element in _WIDE else y
+        for y, type in zip(results, node.op.types, strict=True)
+    ]
+
+
+def _widened(node: StableHloNode, x: SSAValue) -> SSAValue:
+    element = element_type_of(x)
+    return node.build(dl.CastOp, x, to=_WIDE_ELEMENTS[element]) if element in _WIDE_ELEMENTS else x
+
+
+def _with_wide_types(op: Op) -> Op:
+    """Return an op with wide types, in its regions as well; constants keep their types, and their users widen them."""
+    regions = tuple(
+        Region(tuple(replace(a, type=_wide(a.type)) for a in region.arguments), tuple(map(_with_wide_types, region.ops)))
+        for region in op.regions
+    )
+    is_constant = op.name == "stablehlo.constant"
+    return replace(op, regions=regions, types=op.types if is_constant else tuple(map(_wide, op.types)))
+
+
+def _wide(type: Type) -> Type:
+    return replace(type, element=_WIDE.get(type.element, type.element))
