@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from dlc.dialects.dl.base import DlOp, PropertyValue, Tensor
 from dlc.dialects.dl.interfaces import Composite
+from dlc.dialects.dl.programs.control import Control
+from dlc.dialects.dl.programs.program import YieldOp
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, FunctionType, ModuleOp, Region, SSAValue, StringAttr, func
 from dlc.testing.sample import Sample
 
@@ -60,9 +62,19 @@ def decomposed_results(op: DlOp, operands: tuple[NDArray[Any], ...]) -> list[NDA
     block.add_op(whole)
     results = whole.decompose(*block.args)
     assert [r.type for r in results] == list(op.result_types)
-    numbers: dict[SSAValue, NDArray[Any]] = dict(zip(block.args, operands, strict=True))
-    for step in block.ops:
-        if isinstance(step, DlOp) and step is not whole:
-            inner = decomposed_results(step, tuple(numbers[v] for v in step.operands))
-            numbers.update(zip(step.results, inner, strict=True))
-    return [numbers[r] for r in results]
+    whole.detach()
+    values: dict[SSAValue, NDArray[Any]] = {}
+
+    def run(block: Block, arguments: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
+        values.update(zip(block.args, arguments, strict=True))
+        for step in block.ops:
+            operands = tuple(values[v] for v in step.operands)
+            if isinstance(step, YieldOp):
+                return operands
+            assert isinstance(step, DlOp | Control)
+            inner = step.execute(operands, run) if isinstance(step, Control) else decomposed_results(step, operands)
+            values.update(zip(step.results, inner, strict=True))
+        return ()
+
+    run(block, operands)
+    return [values[r] for r in results]

@@ -50,6 +50,7 @@ from dlc.dialects.dl.distributed.shard_map import *
 from dlc.dialects.dl.distributed.sharding import *
 from dlc.dialects.dl.library_kernels import (
     axis_scans,
+    common_divisor,
     cumulative,
     decision_trees,
     factorization,
@@ -59,6 +60,7 @@ from dlc.dialects.dl.library_kernels import (
     sorting,
 )
 from dlc.dialects.dl.library_kernels.axis_scans import *
+from dlc.dialects.dl.library_kernels.common_divisor import *
 from dlc.dialects.dl.library_kernels.cumulative import *
 from dlc.dialects.dl.library_kernels.decision_trees import *
 from dlc.dialects.dl.library_kernels.factorization import *
@@ -117,6 +119,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     indexing,
     scatter,
     cumulative,
+    common_divisor,
     axis_scans,
     sorting,
     row_sorting,

@@ -23,17 +23,13 @@ from dlc.numpy.apply import (
     refuse,
     with_axis_or_flattened,
 )
-from dlc.numpy.functions.comparison import bitwise_and, bitwise_left_shift, bitwise_right_shift, equal, not_equal
-from dlc.numpy.functions.elementwise import abs, floor_divide, multiply, remainder, where
+from dlc.numpy.functions.comparison import bitwise_and, bitwise_left_shift, bitwise_right_shift, not_equal
+from dlc.numpy.functions.elementwise import abs, floor_divide, multiply
 from dlc.numpy.functions.padding import pad
 from dlc.numpy.functions.reductions import sum
 from dlc.numpy.functions.shape_manipulation import expand_dims, moveaxis, reshape, slice_axis
 
 __all__ = ["bitwise_count", "gcd", "lcm", "packbits", "ravel_multi_index", "unpackbits", "unravel_index"]
-
-# The number of division steps of Euclid's algorithm for integers below 2 to this number of bits (Lamé's theorem):
-# consecutive Fibonacci numbers need the most.
-_EUCLID_STEPS_OF_BITS = {7: 10, 8: 12, 15: 22, 16: 23, 31: 45, 32: 46, 63: 91, 64: 92}
 
 
 def view(x: ArrayLike, dtype: AnyDType = None, /) -> Any:
@@ -47,37 +43,26 @@ def view(x: ArrayLike, dtype: AnyDType = None, /) -> Any:
     return apply(dl.BitcastOp, x, to=element_type(target)) if target != x.dtype else x
 
 
-def _promote_integers(name: str, x1: ArrayLike, x2: ArrayLike) -> list[Operand]:
+def _magnitudes(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Operand, Operand, np.dtype[Any]]:
+    """Return the magnitudes of integers as unsigned integers, which represent that of the smallest one; and their dtype."""
     a, b = promote(x1, x2)
     if a.dtype.kind not in "iu":
         refuse(DTypeError(f"{name}: dtype {a.dtype}; expected integers"))
-    return [a, b]
+    unsigned = np.dtype(f"u{a.dtype.itemsize}")
+    return convert(abs(a), unsigned), convert(abs(b), unsigned), a.dtype
 
 
 def gcd(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     """Return the greatest common divisor of the magnitudes; gcd(0, 0) is 0."""
-    a, b = _promote_integers("gcd", x1, x2)
-    a, b = abs(a), abs(b)
-    if a.dtype.kind == "i":
-        # The magnitude of the smallest integer is positive as an unsigned integer only.
-        signed, unsigned = a.dtype, np.dtype(f"u{a.dtype.itemsize}")
-        return convert(_euclid(convert(a, unsigned), convert(b, unsigned)), signed)
-    return _euclid(a, b)
-
-
-def _euclid(a: Any, b: Any) -> Any:
-    for _ in range(_EUCLID_STEPS_OF_BITS[8 * a.dtype.itemsize]):
-        is_done = equal(b, 0)
-        # A divisor that is not zero, so that the remainder is defined.
-        a, b = where(is_done, a, b), where(is_done, b, remainder(a, where(is_done, 1, b)))
-    return a
+    a, b, dtype = _magnitudes("gcd", x1, x2)
+    return convert(apply(dl.GcdOp, a, b), dtype)
 
 
 def lcm(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     """Return the least common multiple of the magnitudes; 0 if one of them is 0. It wraps beyond the dtype."""
-    a, b = map(abs, _promote_integers("lcm", x1, x2))
-    divisor = gcd(a, b)
-    return multiply(floor_divide(a, where(equal(divisor, 0), 1, divisor)), b)
+    a, b, dtype = _magnitudes("lcm", x1, x2)
+    # A divisor of 0 gives 0.
+    return convert(multiply(floor_divide(a, apply(dl.GcdOp, a, b)), b), dtype)
 
 
 def bitwise_count(x: ArrayLike, /) -> Any:

@@ -33,6 +33,7 @@ from dlc.testing.sample import (
 
 FLOATS, INTEGERS = (F32, F64, F16, BF16), (I8, I32, I64, U8, U64)
 NUMBERS = (*FLOATS, *INTEGERS)
+UNSIGNED = (U8, U16, U32, U64)
 
 
 def telling(dtype: np.dtype) -> np.ndarray:
@@ -116,6 +117,8 @@ ARITHMETIC = [
         )
         for d in (F32, F64)
     ),
+    *binary(dl.GcdOp, np.frompyfunc(lambda x, y: math.gcd(int(x), int(y)), 2, 1), UNSIGNED),
+    *(Sample(dl.GcdOp, (values(d, 70, scale=99.0), values(d, 70, scale=99.0)), np.gcd, label="loop") for d in UNSIGNED),
     *binary(dl.PowOp, power, (F32, F16, I8, I32, U8), tolerance=1e-6),
     *binary(dl.Atan2Op, np.arctan2, (F32, F64, F16), tolerance=1e-6),
     *binary(dl.MaximumOp, np.maximum, (*NUMBERS, BOOL)),
