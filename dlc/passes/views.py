@@ -9,7 +9,7 @@ from typing import cast
 from dlc.dialects.dl.base import element_type_of, ints, shape_of, sizes
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataMovement
-from dlc.dialects.dl.low_precision.packed_dot import ViewAsI32Op
+from dlc.dialects.dl.low_precision.packed_dot import ViewAsOp
 from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.programs.control import LoopLikeOp, ScanOp, WhileOp
 from dlc.dialects.dl.programs.identities import AddDependencyOp
@@ -19,7 +19,7 @@ from dlc.shapes.dims import is_static, product, row_major
 from dlc.shapes.polynomials import is_multiple
 
 # Ops whose result is exactly their operand's buffer.
-ALIASING_OPS = (ReshapeOp, ViewAsI32Op, AddDependencyOp)
+ALIASING_OPS = (ReshapeOp, ViewAsOp, AddDependencyOp)
 
 
 def is_view(op: Operation | None, alignment: int) -> bool:
@@ -34,9 +34,10 @@ def is_view(op: Operation | None, alignment: int) -> bool:
         return True
     if not isinstance(op, SliceOp) or not _is_contiguous(op):
         return False
-    if is_returned(op.result):
-        return True
     source, (root, _) = op.x.owner, source_of(op.x)
+    if is_returned(op.result):
+        # Offsets are in elements of the buffer, which may be wider.
+        return not offset_of(op) * _element_bytes(op.x) % _element_bytes(root)
     if not isinstance(root.owner, Operation) or (isinstance(source, DataMovement) and not is_view(source, alignment)):
         return False
     if is_last_state(root) and not is_multiple(product(shape_of(root)) * _element_bytes(root), alignment):
@@ -105,8 +106,9 @@ def source_of(value: SSAValue) -> tuple[SSAValue, int]:
         match value.owner:
             case SliceOp() as op:
                 offset += offset_of(op)
-            case ViewAsI32Op() as op:
-                offset *= op.count
+            case ViewAsOp() as op:
+                source_bytes, result_bytes = op.element_bytes
+                offset = offset * result_bytes // source_bytes
             case _:
                 pass
         value = value.owner.x

@@ -64,6 +64,11 @@ def _binary(p: RandomProgram, op: type[DlOp]) -> ProgramValue:
     return p.add(op, *pair, **properties)
 
 
+def _gcd(p: RandomProgram, op: type[DlOp]) -> ProgramValue:
+    x = p.any((U8, U16, U32, U64))
+    return p.add(op, x, p.partner(x))
+
+
 def _select(p: RandomProgram, op: type[DlOp]) -> ProgramValue:
     x = p.any()
     condition = p.like(BOOL, lambda s: s in (x.shape, ()), x.shape)
@@ -286,8 +291,11 @@ def _pack(p: RandomProgram, op: type[DlOp]) -> ProgramValue:
     return p.add(op, x, axis=p.axis(x), tile=p.random.choice([1, 3, 8, 16, 32]))
 
 
-def _view_as_i32(p: RandomProgram, op: type[DlOp]) -> ProgramValue:
-    return p.add(op, p.any([d for d in NUMERIC if d.kind in "iu" and d.itemsize < 4], lambda s: len(s) > 0 and s[-1] % 4 == 0))
+def _view_as(p: RandomProgram, op: type[DlOp]) -> ProgramValue:
+    # Integers only: bits of floats may be those of a NaN, whose payload is not kept.
+    to = p.random.choice((U8, I16, I32, U64))
+    dtypes = [d for d in (BOOL, *INTEGERS) if d.itemsize != to.itemsize]
+    return p.add(op, p.any(dtypes, lambda s: len(s) > 0 and s[-1] % 8 == 0, exact=True), to=element_type(to))
 
 
 def _unpack(p: RandomProgram, op: type[DlOp]) -> ProgramValue:
@@ -478,6 +486,7 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.ShardOp: _shard,
     Unary: _unary,
     Binary: _binary,
+    dl.GcdOp: _gcd,
     dl.SelectOp: _select,
     dl.CastOp: _cast,
     dl.BitcastOp: _bitcast,
@@ -526,7 +535,7 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.ConcatOp: _concat,
     dl.PackOp: _pack,
     dl.UnpackOp: _unpack,
-    dl.ViewAsI32Op: _view_as_i32,
+    dl.ViewAsOp: _view_as,
     dl.GatherOp: _gather,
     dl.GatherNdOp: _gather_nd,
     dl.GatherElementsOp: _gather_elements,

@@ -26,7 +26,6 @@ OPS_WITHOUT_BATCHING: dict[type[DlOp], str] = {
     dl.SizeOp: "the same in all lanes",
     dl.PackOp: "made by assign-layouts, when no transformation is left",
     dl.UnpackOp: "made by assign-layouts, when no transformation is left",
-    dl.ViewAsI32Op: "made by quantized-contractions, when no transformation is left",
     dl.MatmulWeightOnlyOp: "made by weight-only-contractions, when no transformation is left",
     dl.MatmulWeightOnlyDotOp: "made by quantize-weights, when no transformation is left",
 }

@@ -35,7 +35,7 @@ OPS_WITHOUT_INTERFACE: dict[type[DlOp], str] = {
     dl.ConstantOp: "a literal: kernels hold it as arith.constant",
     dl.WeightOp: "a name of the weights store",
     dl.ReshapeOp: "another view of the same buffer",
-    dl.ViewAsI32Op: "another view of the same buffer",
+    dl.ViewAsOp: "another view of the same buffer",
     dl.AddDependencyOp: "another view of the same buffer",
 }
 OPS_WITHOUT_SAMPLE: dict[type[DlOp], str] = {

@@ -23,13 +23,16 @@ from dlc.numpy.apply import (
     refuse,
     with_axis_or_flattened,
 )
-from dlc.numpy.functions.comparison import bitwise_and, bitwise_left_shift, bitwise_right_shift, not_equal
-from dlc.numpy.functions.elementwise import abs, floor_divide, multiply
+from dlc.numpy.functions.comparison import bitwise_and, bitwise_left_shift, bitwise_or, bitwise_right_shift, not_equal
+from dlc.numpy.functions.elementwise import abs, add, floor_divide, multiply
 from dlc.numpy.functions.padding import pad
-from dlc.numpy.functions.reductions import sum
-from dlc.numpy.functions.shape_manipulation import expand_dims, moveaxis, reshape, slice_axis
+from dlc.numpy.functions.shape_manipulation import moveaxis, slice_axis
 
 __all__ = ["bitwise_count", "gcd", "lcm", "packbits", "ravel_multi_index", "unpackbits", "unravel_index"]
+
+# The words of eight bytes in which bits are packed and unpacked.
+_WORD = element_type(np.dtype(np.uint64))
+_ONE_IN_EACH_BYTE = 0x0101010101010101
 
 
 def view(x: ArrayLike, dtype: AnyDType = None, /) -> Any:
@@ -88,36 +91,44 @@ def _field_mask(width: int, size: int) -> int:
     return ((1 << size) - 1) // ((1 << width) + 1)
 
 
-def _bit_order(name: str, bitorder: str) -> np.ndarray:
-    """Return the position in a byte of each of eight consecutive elements."""
+def _require_bit_order(name: str, bitorder: str) -> None:
     if bitorder not in ("big", "little"):
         refuse(ArgumentError(f"{name}: bitorder {bitorder!r}; expected 'big' or 'little'"))
-    return np.arange(8, dtype=np.uint8) if bitorder == "little" else np.arange(8, dtype=np.uint8)[::-1].copy()
 
 
 def packbits(x: ArrayLike, /, axis: int | None = None, bitorder: str = "big") -> Any:
     """Pack elements, as bits that are one where not zero, into uint8; missing bits of the last byte are zero."""
-    shifts = _bit_order("packbits", bitorder)
+    _require_bit_order("packbits", bitorder)
     x, axis = with_axis_or_flattened("packbits", x, axis)
     if x.dtype.kind not in "iub":
         refuse(DTypeError(f"packbits: dtype {x.dtype}; expected integers or bool"))
-    bits: Any = moveaxis(convert(not_equal(x, 0) if x.dtype.kind != "b" else x, np.uint8), axis, -1)
-    bits = pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, -bits.shape[-1] % 8)])
-    groups = reshape(bits, (*bits.shape[:-1], bits.shape[-1] // 8, 8))
-    return moveaxis(sum(bitwise_left_shift(groups, shifts), axis=-1, dtype=np.uint8), -1, axis)
+    flags: Any = moveaxis(not_equal(x, 0) if x.dtype.kind != "b" else x, axis, -1)
+    flags = pad(flags, [(0, 0)] * (flags.ndim - 1) + [(0, -flags.shape[-1] % 8)])
+    # Eight flags are the lowest bits of the bytes of a word. Each step joins fields of 1, 2 and 4 bits in pairs: in the lowest
+    # byte the first flag becomes the lowest bit, in the highest byte the highest bit.
+    word: Any = apply(dl.ViewAsOp, flags, to=_WORD)
+    for width in (1, 2, 4):
+        is_little = bitorder == "little"
+        distance = np.uint64(7 * width if is_little else 9 * width)
+        word = bitwise_or(word, (bitwise_right_shift if is_little else bitwise_left_shift)(word, distance))
+    packed = word if bitorder == "little" else bitwise_right_shift(word, np.uint64(56))
+    return moveaxis(convert(packed, np.uint8), -1, axis)
 
 
 def unpackbits(x: ArrayLike, /, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Any:
     """Return the bits of uint8 elements as uint8: the first `count`, or all but the last -count if it is negative."""
-    shifts = _bit_order("unpackbits", bitorder)
+    _require_bit_order("unpackbits", bitorder)
     x, axis = with_axis_or_flattened("unpackbits", x, axis)
     if x.dtype != np.uint8:
         refuse(DTypeError(f"unpackbits: dtype {x.dtype}; expected uint8"))
-    last: Any = expand_dims(moveaxis(x, axis, -1), axis=-1)
-    bits = bitwise_and(bitwise_right_shift(last, shifts), np.uint8(1))
-    size = 8 * x.shape[axis]
-    bits = reshape(bits, (*bits.shape[:-2], size))
+    # Each byte of a word keeps one bit of a copy of the element. Added to 127, it carries into the highest bit of the byte.
+    copies = multiply(convert(moveaxis(x, axis, -1), np.uint64), np.uint64(_ONE_IN_EACH_BYTE))
+    kept_bits = sum(1 << (9 * k if bitorder == "little" else 7 * (k + 1)) for k in range(8))
+    carries = add(bitwise_and(copies, np.uint64(kept_bits)), np.uint64(127 * _ONE_IN_EACH_BYTE))
+    word: Any = bitwise_and(bitwise_right_shift(carries, np.uint64(7)), np.uint64(_ONE_IN_EACH_BYTE))
+    bits: Any = apply(dl.ViewAsOp, word, to=element_type(np.dtype(np.uint8)))
     if count is not None:
+        size = bits.shape[-1]
         stop = count if count >= 0 else size + count
         if stop < 0:
             refuse(ArgumentError(f"unpackbits: count {count} for {size} bits; expected at least -{size}"))

@@ -17,11 +17,13 @@ from dlc.dialects.dl.distributed.collectives import Collective
 from dlc.dialects.dl.distributed.shard_map import ShardMapBoundary
 from dlc.dialects.dl.distributed.sharding import ShardOp, spec_attribute, spec_of
 from dlc.dialects.dl.interfaces import Elementwise, LibraryKernel, Reduction, RowwiseKernel
+from dlc.dialects.dl.library_kernels.common_divisor import GcdOp
 from dlc.dialects.dl.library_kernels.cumulative import CumulativeOp
 from dlc.dialects.dl.library_kernels.decision_trees import TreeEnsembleOp
 from dlc.dialects.dl.library_kernels.loops import LoopsOp
 from dlc.dialects.dl.library_kernels.searchsorted import SortedSearch
 from dlc.dialects.dl.library_kernels.sorting import ArgsortOp, SortOp
+from dlc.dialects.dl.low_precision.packed_dot import ViewAsOp
 from dlc.dialects.dl.low_precision.quantization import QuantizationOp
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import (
@@ -45,7 +47,7 @@ from dlc.shapes.dims import UndecidableError
 Rule: TypeAlias = Callable[[BatchingContext, Any], "Sequence[SSAValue] | None"]
 
 
-def elementwise(context: BatchingContext, op: Elementwise) -> Sequence[SSAValue]:
+def elementwise(context: BatchingContext, op: Elementwise | GcdOp) -> Sequence[SSAValue]:
     """Add a leading batch axis, and align the ranks of the operands."""
     rank = rank_of(op.results[0])
     return context.clone_op(op, *(context.align_rank(v, rank) for v in op.operands))
@@ -207,7 +209,7 @@ RULES: dict[type, Rule] = {
     ShardOp: shard,
     ShardMapBoundary: shard_map_boundary,
     Collective: collective,
-    Elementwise: elementwise,
+    **dict.fromkeys((Elementwise, GcdOp), elementwise),
     **dict.fromkeys(
         (
             Reduction,
@@ -226,7 +228,7 @@ RULES: dict[type, Rule] = {
     ),
     **dict.fromkeys((TrailingNorm, BatchNormOp, PreluOp), shift_axes_of_first_operand),
     QuantizationOp: quantized,
-    **dict.fromkeys((SortedSearch, RandomBitsOp, LibraryKernel), rows),
+    **dict.fromkeys((SortedSearch, RandomBitsOp, ViewAsOp, LibraryKernel), rows),
     RowwiseKernel: merge_rows,
     LoopsOp: loops,
     ForeignCallOp: foreign_call,

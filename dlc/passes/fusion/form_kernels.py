@@ -45,7 +45,7 @@ class FormKernelsPass(ReportingPass, TargetPass):
     Symbolic sizes have kernel-local names, so that kernels can be compared; a dispatch maps them to the program's sizes.
 
     Requires composites to be decomposed, except for row composites. Afterwards functions contain only `dl.dispatch`,
-    `dl.reshape`, `dl.view_as_i32`, the slices and concatenations above, `dl.weight`, weight expressions, loops and
+    `dl.reshape`, `dl.view_as`, the slices and concatenations above, `dl.weight`, weight expressions, loops and
     branches. Equal groups that read the same kinds of values share a kernel. Exceptions are kernels in loops, and kernels
     of two contractions or of data movement only: they have one dispatch each, until `dedupe-kernels`.
     """

@@ -13,7 +13,7 @@ from dlc.dialects.dl.creation import ConstantOp, WeightOp
 from dlc.dialects.dl.data_dependent.selection import BindSizeOp
 from dlc.dialects.dl.distributed.collectives import Collective
 from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dialects.dl.low_precision.packed_dot import ViewAsI32Op
+from dlc.dialects.dl.low_precision.packed_dot import ViewAsOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.programs.control import FailOp, IfOp, LoopLikeOp, PrintOp, ScanOp, WhileOp
 from dlc.dialects.dl.programs.identities import AddDependencyOp
@@ -81,7 +81,7 @@ class Bufferizer:
                 case WeightOp():
                     weight = host.WeightOp(op.symbol.string_value(), buffer_type(op.result))
                     self.buffers[op.result] = self.append_value(weight, op, op.result)
-                case ReshapeOp() | ViewAsI32Op() | AddDependencyOp() | SliceOp():
+                case ReshapeOp() | ViewAsOp() | AddDependencyOp() | SliceOp():
                     self.buffers[op.result] = self.buffer_of(op.result, op)
                 case ConcatOp():
                     self.concatenate(op)

@@ -336,7 +336,7 @@ def _batch_axes_of(count: Callable[[Any], int]) -> Rule:
 
 FACTOR_RULES: Mapping[type, Rule] = {
     Elementwise: _elementwise,
-    Activation: _elementwise,
+    **dict.fromkeys((Activation, dl.GcdOp), _elementwise),
     Contraction: _contraction,
     Reduction: _reduction,
     Window: _window,
@@ -360,6 +360,7 @@ FACTOR_RULES: Mapping[type, Rule] = {
     dl.ScatterRowsOp: _scatter_rows,
     dl.RandomBitsOp: _batch_axes_of(lambda op: rank_of(op.first)),
     SortedSearch: _batch_axes_of(lambda op: rank_of(op.x) - 1),
+    dl.ViewAsOp: lambda op: _except(op, [rank_of(op.x) - 1]),
     dl.DftOp: _matrices,
     LibraryKernel: _matrices,
     RowwiseKernel: _rows,
@@ -369,7 +370,7 @@ _PACKED_WEIGHTS = "its weights are packed in blocks"
 # Ops whose operands and results are replicated, with the reason.
 REPLICATED: Mapping[type, str] = {
     **dict.fromkeys((dl.ConstantOp, dl.WeightOp, dl.SizeOp, dl.IotaOp), "it has no operands: each rank computes all elements"),
-    **dict.fromkeys((dl.PackOp, dl.UnpackOp, dl.ViewAsI32Op, dl.ModeProductOp), _CREATED_LATER),
+    **dict.fromkeys((dl.PackOp, dl.UnpackOp, dl.ModeProductOp), _CREATED_LATER),
     **dict.fromkeys((dl.MatmulWeightOnlyOp, dl.MatmulWeightOnlyDotOp), _PACKED_WEIGHTS),
     dl.LoopsOp: "its loops may read any element",
     dl.SuppressOverlapsOp: "rows depend on each other",

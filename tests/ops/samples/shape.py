@@ -134,7 +134,18 @@ def _movement() -> list[Sample]:
         ),
         Sample(dl.BroadcastToOp, (np.array(2, I32),), lambda x: np.full((2, 2), 2), {"shape": (2, 2)}, label="scalar"),
         Sample(dl.ReshapeOp, (x,), lambda x: x.flatten().reshape(4, 6), {"shape": (4, 6)}),
-        *(Sample(dl.ViewAsI32Op, (values(d, 3, 8),), lambda x: x.view(np.int32)) for d in (I8, U8, I16, BF16)),
+        *(
+            Sample(
+                dl.ViewAsOp, (values(d, 3, 8),), lambda x, to=to: x.view(to), {"to": element_type(to)}, label=f"to_{to.name}"
+            )
+            for d, to in (
+                *((d, I32) for d in (I8, U8, I16, BF16)),
+                *((d, I64) for d in (BOOL, U8, I16)),
+                (U64, U8),
+                (F64, F32),
+                (F32, I16),
+            )
+        ),
         Sample(dl.ReshapeOp, (values(I8, 1, 1),), lambda x: x[0, 0], {"shape": ()}, label="scalar"),
         Sample(
             dl.SliceOp,

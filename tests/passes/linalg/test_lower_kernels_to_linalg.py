@@ -20,7 +20,7 @@ NOT_IN_KERNELS: dict[type[DlOp], str] = {
     dl.WeightOp: "weights are arguments",
     dl.AddDependencyOp: "it is a name for a buffer of the host program",
     dl.MaxPoolGradientOp: "decomposed, it reads arrays, which are arguments",
-    dl.ViewAsI32Op: "it is a name for a buffer of the host program",
+    dl.ViewAsOp: "it is a name for a buffer of the host program",
     **dict.fromkeys(
         (dl.ArgmaxOp, dl.ArgminOp, dl.CumsumOp, dl.CumprodOp, dl.ArgsortOp, dl.SortOp),
         "decomposed, it has library kernels, which are kernels by themselves",

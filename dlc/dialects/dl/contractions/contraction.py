@@ -163,7 +163,7 @@ class MatmulOp(ProductSum):
     (C1) both operands have rank 1 or more; a rank-1 `a` is a row, a rank-1 `b` a column, and their axis is dropped from the
     result; (C2) the contracted sizes are equal; (C3) leading axes broadcast; (C4) element types are equal floats or integers;
     `result` selects another type of the sum, for integers or, as f32, for 16-bit floats; with `dot`, operands are i32 words of
-    packed elements (`dl.view_as_i32`), and `dot` names their dot product: i16, u8i8 or u8i7 with a sum of i32, bf16 or f16
+    packed elements (`dl.view_as`), and `dot` names their dot product: i16, u8i8 or u8i7 with a sum of i32, bf16 or f16
     with a sum of f32. The weights of u8i7 are integers from -64 to 64. An empty contraction is 0.
 
     `min_lhs_bits` permits weight-only products to quantize the rows of `a` to integers of at least 8 or 16 bits; the

@@ -10,10 +10,24 @@ import numpy as np
 
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import Array, DlOp, Tensor, element_type_of, is_storage_only, shape_of, tensor_type
-from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float, is_integer, numpy_dtype
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_bool, is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, is_unsigned
 from dlc.errors import DTypeError, ShapeError
-from dlc.ir import Attribute, SSAValue, TensorType, arith, bf16, f16, f32, i16, i32, irdl_op_definition, operand_def, result_def
+from dlc.ir import (
+    Attribute,
+    SSAValue,
+    TensorType,
+    arith,
+    bf16,
+    f16,
+    f32,
+    i16,
+    i32,
+    irdl_op_definition,
+    operand_def,
+    prop_def,
+    result_def,
+)
 from dlc.shapes.dims import is_known_different
 
 WORD_BITS = 32
@@ -165,31 +179,35 @@ def unpack_words(words: Array, axis: int, element_type: Attribute) -> Array:
 
 
 @irdl_op_definition
-class ViewAsI32Op(DlOp):
-    """The elements along the last axis of `x` packed to i32 words: NumPy's `x.view(numpy.int32)`.
+class ViewAsOp(DlOp):
+    """The bytes of the elements along the last axis of `x` as elements of another size: NumPy's `x.view(to)`.
 
-    `[…, n·r]` becomes `[…, n]`, the first of r elements in the lowest bits: a view of the same buffer.
+    The first of several elements in a wider one is in its lowest bits. A view of the same buffer; a bool is a byte.
 
-    (C1) `x` has 8- or 16-bit integers or 16-bit floats; (C2) it has an axis, and the size of its last axis is a multiple of r.
+    (C1) the element types are bool, integers of 8 bits or more, or floats, of different sizes, and `to` is not bool; (C2) `x`
+    has an axis, and the last one is a whole number of elements of the type `to`.
     """
 
-    name = "dl.view_as_i32"
+    name = "dl.view_as"
     x = operand_def(TensorType)
+    to = prop_def(Attribute)
     result = result_def(TensorType)
 
     @property
-    def count(self) -> int:
-        """The number of elements per word."""
-        return WORD_BITS // scalar.bits(element_type_of(self.x))
+    def element_bytes(self) -> tuple[int, int]:
+        """The sizes of the elements of operand and result."""
+        return numpy_dtype(element_type_of(self.x)).itemsize, numpy_dtype(self.to).itemsize
 
     def infer(self) -> Sequence[Tensor]:
         element, shape = element_type_of(self.x), shape_of(self.x)
-        is_packable_integer = is_integer(element) and not is_storage_only(element) and scalar.bits(element) in (8, 16)
-        if not is_packable_integer and element not in (f16, bf16):
-            raise DTypeError(f"dl.view_as_i32: element type {element}; expected 8- or 16-bit integers or 16-bit floats (C1)")
-        if not shape or is_known_different(shape[-1] % self.count, 0):
-            raise ShapeError(f"dl.view_as_i32: x {shape}; expected a last axis whose size is a multiple of {self.count} (C2)")
-        return [tensor_type((*shape[:-1], shape[-1] // self.count), i32)]
+        if is_storage_only(element) or is_storage_only(self.to) or is_bool(self.to) or len({*self.element_bytes}) == 1:
+            expected = "expected numbers of different sizes, or from bool"
+            raise DTypeError(f"{self.name}: from {element} to {self.to}; {expected} (C1)")
+        source_bytes, result_bytes = self.element_bytes
+        if not shape or is_known_different(shape[-1] * source_bytes % result_bytes, 0):
+            expected = f"expected a last axis of a multiple of {result_bytes} bytes"
+            raise ShapeError(f"{self.name}: x {shape} of {element} to {self.to}; {expected} (C2)")
+        return [tensor_type((*shape[:-1], shape[-1] * source_bytes // result_bytes), self.to)]
 
     def reference(self, *operands: Array) -> Array:
-        return np.ascontiguousarray(operands[0]).view(np.int32)
+        return np.ascontiguousarray(operands[0]).view(numpy_dtype(self.to))

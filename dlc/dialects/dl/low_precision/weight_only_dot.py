@@ -65,7 +65,7 @@ class MatmulWeightOnlyDotOp(Contraction):
     `words` [B, W, S, N] are W steps of S words: groups of unsigned weights of `bits` bits as bit planes
     (`low_precision/bit_planes.py`). `dot` names the packed dot product of c row integers: `i16`, two at a time, or `u8i8` and
     `u8i7` with signed 8-bit row integers, four at a time. `lhs` […, B·g·parts/c] holds c of them per i32 word
-    (`dl.view_as_i32`): of four consecutive ones the first and third, then the second and fourth for `i16`. With two `parts`,
+    (`dl.view_as`): of four consecutive ones the first and third, then the second and fourth for `i16`. With two `parts`,
     row integers are `256·high + low` of signed bytes, and each word of high parts precedes that of the low parts. `row_scale`
     […, B] are the scales of rows. `row_sums` […, B, W] holds for each step the sum of the row integers times their scale as
     f32, or without zero points the start of the integer sum as i32: the row sum times a negated zero point of all weights. This

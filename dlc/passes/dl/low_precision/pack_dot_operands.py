@@ -11,11 +11,11 @@ from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.contraction import MatmulOp
 from dlc.dialects.dl.contractions.convolution import ConvOp
 from dlc.dialects.dl.dtypes import is_float
-from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, ViewAsI32Op
+from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, ViewAsOp
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
-from dlc.ir import Context, ModuleOp, SSAValue
+from dlc.ir import Context, ModuleOp, SSAValue, i32
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.index_ranges import compute_interval
 from dlc.passes.dl.rewriting import defining_op, program_blocks, rewrite_forward, splat
@@ -30,7 +30,7 @@ class PackDotOperandsPass(TargetPass):
     """`pack-dot-operands{target="cpu"}`: packs the operands of a contraction that the target has a dot-product instruction for.
 
         %y = dl.conv %x, %w {result = i32}
-    →   %y = dl.conv (dl.view_as_i32 %x), %words {dot = "i16"}
+    →   %y = dl.conv (dl.view_as %x), %words {dot = "i16"}
 
     Applies to integers with i32 sums, and to f16 and bf16 with f32 sums. Packed weights are a weight expression. A contracted
     axis that is not divisible by the elements per 32-bit word is zero-padded. Images with few channels are packed across pixels
@@ -41,7 +41,7 @@ class PackDotOperandsPass(TargetPass):
     The words of the right operand, which run along its rows, are packed before a transpose:
 
         %k = dl.transpose %x;  %s = dl.matmul %q, %k
-    →   %k = dl.transpose (dl.view_as_i32 %x);  %s = dl.matmul (dl.view_as_i32 %q), %k
+    →   %k = dl.transpose (dl.view_as %x);  %s = dl.matmul (dl.view_as %q), %k
     """
 
     name = "pack-dot-operands"
@@ -82,7 +82,7 @@ def _pack(op: ConvOp | MatmulOp, constant: WeightExpressions, dots: Sequence[str
     return [
         build(
             type(op),
-            build(ViewAsI32Op, _pad_to_multiple(build, x, -1, count)),
+            build(ViewAsOp, _pad_to_multiple(build, x, -1, count), to=i32),
             _pack_weights(build, w, count),
             **properties,
             dot=name,
@@ -110,8 +110,8 @@ def _pack_rows(build: DlBuilder, x: SSAValue) -> SSAValue:
     """Pack words along the last axis; before a transpose that keeps that axis last."""
     transpose = defining_op(x, TransposeOp)
     if transpose is None or transpose.axes[-1] != rank_of(x) - 1:
-        return build(ViewAsI32Op, x)
-    return build(TransposeOp, build(ViewAsI32Op, transpose.x), permutation=transpose.axes)
+        return build(ViewAsOp, x, to=i32)
+    return build(TransposeOp, build(ViewAsOp, transpose.x, to=i32), permutation=transpose.axes)
 
 
 def _pack_columns(build: DlBuilder, y: SSAValue, count: int) -> SSAValue:
@@ -120,14 +120,14 @@ def _pack_columns(build: DlBuilder, y: SSAValue, count: int) -> SSAValue:
     source, axes = (y, tuple(range(rank))) if transpose is None else (transpose.x, transpose.axes)
     *leading, summed, column = axes
     if summed == rank - 1:
-        return build(TransposeOp, build(ViewAsI32Op, source), permutation=axes)
+        return build(TransposeOp, build(ViewAsOp, source, to=i32), permutation=axes)
     # Split off the elements of a word as a separate axis after the contracted one.
     shape = shape_of(source)
     pairs = build(ReshapeOp, source, shape=(*shape[:summed], int(shape[summed]) // count, count, *shape[summed + 1 :]))
     order = *(a + (a > summed) for a in (*leading, summed, column)), summed + 1
     *outer, k, n = shape_of(y)
     return build(
-        ReshapeOp, build(ViewAsI32Op, build(TransposeOp, pairs, permutation=order)), shape=(*outer, int(k) // count, n)
+        ReshapeOp, build(ViewAsOp, build(TransposeOp, pairs, permutation=order), to=i32), shape=(*outer, int(k) // count, n)
     )
 
 
@@ -154,7 +154,7 @@ def _pack_image_rows(build: DlBuilder, op: ConvOp, count: int) -> tuple[SSAValue
     x = build(PadOp, x, build.scalar(0, like=x), low=(0,) * len(high_padding), high=high_padding, pad_mode="constant")
     w = _pack_weights(build, build(ReshapeOp, op.w, shape=(*kernel, int(taps) * int(c), o)), count)
     return (
-        build(ReshapeOp, build(ViewAsI32Op, x), shape=(*image_shape, length // count, 1)),
+        build(ReshapeOp, build(ViewAsOp, x, to=i32), shape=(*image_shape, length // count, 1)),
         build(ReshapeOp, w, shape=(*kernel, num_words, 1, o)),
         (*strides, step),
     )
@@ -167,7 +167,7 @@ def _pack_weights(build: DlBuilder, weights: SSAValue, count: int) -> SSAValue:
     rank = len(kernel)
     weights = build(ReshapeOp, weights, shape=(*kernel, c // count, count, o))
     weights = build(TransposeOp, weights, permutation=(*range(rank), rank, rank + 2, rank + 1))
-    return build(ReshapeOp, build(ViewAsI32Op, weights), shape=(*kernel, c // count, o))
+    return build(ReshapeOp, build(ViewAsOp, weights, to=i32), shape=(*kernel, c // count, o))
 
 
 def _pad_to_multiple(build: DlBuilder, x: SSAValue, axis: int, count: int) -> SSAValue:

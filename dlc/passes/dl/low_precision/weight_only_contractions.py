@@ -52,7 +52,7 @@ class WeightOnlyContractionsPass(TargetPass):
     """`weight-only-contractions{target="cpu"}`: x · ((w - z) · s)  =  Σ over blocks of s · (x · (w - z)), w int4 or int8.
 
         %w = dl.dequantize %q, %s, %z {axis = 0};  %y = dl.matmul %x, %w
-    →   %words = dl.view_as_i32 (dl.transpose (dl.reshape %q));  %y = dl.matmul_weight_only %x, %words, %s, %z {of = ui4}
+    →   %words = dl.view_as (dl.transpose (dl.reshape %q));  %y = dl.matmul_weight_only %x, %words, %s, %z {of = ui4}
 
     `%q` are weights [K, N], possibly transposed, with scales and zero points per tensor, per column, or per block along K.
     The packed words and the float zero points are weight expressions, evaluated once. If all zero points are the

@@ -17,7 +17,7 @@ from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.dialects.dl.low_precision.bit_planes import BitPlanes, Plane
 from dlc.dialects.dl.low_precision.byte_table import TABLE_BITS
-from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, WORD_BITS, ViewAsI32Op
+from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, WORD_BITS, ViewAsOp
 from dlc.dialects.dl.low_precision.weight_only import MatmulWeightOnlyOp, PackNibblesOp
 from dlc.dialects.dl.low_precision.weight_only_dot import MAX_WEIGHT_BITS, MatmulWeightOnlyDotOp
 from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, TransposeOp
@@ -108,7 +108,7 @@ class BlockQuantizedWeights:
         blocks, size, columns = map(int, shape_of(self.integers))
         split = build(ReshapeOp, self.integers, shape=(blocks, size // self.count, self.count, columns))
         x = build(TransposeOp, split, permutation=(0, 1, 3, 2))
-        words = build(ViewAsI32Op, build(PackNibblesOp, x) if is_storage_only(self.of) else x)
+        words = build(ViewAsOp, build(PackNibblesOp, x) if is_storage_only(self.of) else x, to=i32)
         return build(ReshapeOp, words, shape=shape_of(words)[:-1])
 
 
@@ -174,7 +174,7 @@ def _pack_rows(build: DlBuilder, integers: SSAValue, dot: RowDot) -> SSAValue:
         pairs = build(ReshapeOp, fours, shape=(*shape_of(fours)[:-2], 2, 2))
         fours = build(TransposeOp, pairs, permutation=(*range(rank + 1), rank + 2, rank + 1))
     flat = build(ReshapeOp, build(CastOp, fours, to=kind), shape=(*leading, int(blocks) * int(size) * dot.parts))
-    return build(ViewAsI32Op, flat)
+    return build(ViewAsOp, flat, to=i32)
 
 
 def _pack_planes(build: DlBuilder, weights: BlockQuantizedWeights, groups_per_step: int) -> SSAValue:
@@ -198,7 +198,7 @@ def _pack_planes(build: DlBuilder, weights: BlockQuantizedWeights, groups_per_st
         return build(ReduceSumOp, fields, axes=(3,), keepdims=False)
 
     x = build(ConcatOp, *map(plane_bytes, planes.planes), axis=2)
-    words = build(ViewAsI32Op, build(TransposeOp, x, permutation=(0, 1, 2, 4, 3)))
+    words = build(ViewAsOp, build(TransposeOp, x, permutation=(0, 1, 2, 4, 3)), to=i32)
     return build(ReshapeOp, words, shape=(blocks, groups // groups_per_step, groups_per_step * planes.words, columns))
 
 
