@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import ml_dtypes
@@ -12,7 +13,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type
 from dlc.errors import DTypeError
-from dlc.ir import f64, i64
+from dlc.ir import f64
 from dlc.numpy.apply import (
     ArrayLike,
     Operand,
@@ -28,11 +29,11 @@ from dlc.numpy.custom_derivatives import with_jvp_rule
 from dlc.numpy.functions.comparison import (
     bitwise_and,
     bitwise_left_shift,
+    bitwise_or,
     bitwise_right_shift,
     bitwise_xor,
     equal,
     greater,
-    isfinite,
     isinf,
     isnan,
     less,
@@ -40,7 +41,6 @@ from dlc.numpy.functions.comparison import (
     logical_or,
     maximum,
     minimum,
-    not_equal,
     signbit,
 )
 from dlc.numpy.functions.elementwise import (
@@ -184,39 +184,87 @@ def frexp(x: ArrayLike, /) -> tuple[Any, Any]:
     Zeros, infinities and NaN are their own mantissa, with exponent 0. Exponents are int32.
     """
     (x,) = promote_to_float(x, min_dtype=np.float16)
-    # Scaled by 2^64, a subnormal number is normal: its exponent is in its bits.
-    wide: Any = convert(x, np.float64)
-    is_tiny = less(abs(wide), np.finfo(np.float64).tiny)
-    scaled = where(is_tiny, multiply(wide, 2.0**64), wide)
-    biased = bitwise_and(bitwise_right_shift(apply(dl.BitcastOp, scaled, to=i64), np.int64(52)), np.int64(0x7FF))
-    exponent = subtract(biased, where(is_tiny, np.int64(1022 + 64), np.int64(1022)))
-    exponent = where(logical_and(isfinite(wide), not_equal(wide, 0)), exponent, np.int64(0))
-    return convert(_scale_by_power_of_two(wide, negative(exponent)), x.dtype), convert(exponent, np.int32)
+    return _mantissa(x), _exponent(x)
+
+
+# d(x · 2^-e) = dx · 2^-e
+@with_jvp_rule(lambda _, primals, tangents: ldexp(tangents[0], negative(_exponent(primals[0]))))
+def _mantissa(x: Operand) -> Any:
+    fields = _ExponentField.of(x)
+    without_exponent = bitwise_and(fields.bits, np.asarray(~(fields.mask << fields.shift), fields.bits.dtype))
+    half = np.asarray((fields.mask >> 1) - 1 << fields.shift, fields.bits.dtype)
+    mantissa = apply(dl.BitcastOp, bitwise_or(without_exponent, half), to=element_type(fields.dtype))
+    return where(fields.is_normal, convert(mantissa, x.dtype), x)
+
+
+def _exponent(x: Operand) -> Any:
+    fields = _ExponentField.of(x)
+    bias = fields.mask >> 1
+    exponent = subtract(fields.biased, where(fields.is_tiny, np.int32(bias - 1 + fields.shift + 1), np.int32(bias - 1)))
+    return where(fields.is_normal, exponent, np.int32(0))
+
+
+@dataclass(frozen=True)
+class _ExponentField:
+    """The bits of floats, where subnormal ones are scaled to normal ones.
+
+    Attributes:
+        dtype: The dtype of the floats, of at least 32 bits.
+        bits: Their bits, as integers.
+        shift: The position of the exponent in them.
+        mask: The largest value of the exponent.
+        biased: The exponent, as int32.
+        is_tiny: Whether a float is subnormal or 0. It is scaled by 2 to the power of `shift` + 1.
+        is_normal: Whether a float is neither 0 nor infinite nor NaN.
+    """
+
+    dtype: np.dtype[Any]
+    bits: Any
+    shift: int
+    mask: int
+    biased: Any
+    is_tiny: Any
+    is_normal: Any
+
+    @staticmethod
+    def of(x: Operand) -> _ExponentField:
+        wide: Any = convert(x, np.float32) if x.dtype.itemsize < 4 else x
+        info = np.finfo(wide.dtype)
+        shift, mask, integer = info.nmant, (1 << info.nexp) - 1, np.dtype(f"i{wide.dtype.itemsize}")
+        is_tiny = less(abs(wide), info.tiny)
+        bits: Any = apply(dl.BitcastOp, where(is_tiny, multiply(wide, 2.0 ** (shift + 1)), wide), to=element_type(integer))
+        biased = bitwise_and(convert(bitwise_right_shift(bits, integer.type(shift)), np.int32), np.int32(mask))
+        is_normal = logical_and(greater(biased, 0), less(biased, mask))
+        return _ExponentField(wide.dtype, bits, shift, mask, biased, is_tiny, is_normal)
 
 
 def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """Return x1 · 2^x2 for integers x2; a subnormal result may be rounded twice."""
+    """Return x1 · 2^x2 for integers x2; a subnormal result of float64 may be rounded twice."""
     (x,), n = promote_to_float(x1, min_dtype=np.float16), operand(x2)
     if n.dtype.kind not in "iu":
         refuse(DTypeError(f"ldexp: x2 of dtype {n.dtype}; expected integers"))
-    limit = min(_MAX_SHIFT_BITS, np.iinfo(n.dtype).max)
+    is_wide = x.dtype == np.float64
+    limit = min(_MAX_SHIFT_BITS if is_wide else _MAX_SHIFT_BITS_OF_FLOAT32, np.iinfo(n.dtype).max)
     exponent = convert(clip(n, -limit if n.dtype.kind == "i" else 0, limit), np.int64)
-    return convert(_scale_by_power_of_two(convert(x, np.float64), exponent), x.dtype)
-
-
-# Beyond this exponent, the product with every finite float64 other than 0 is zero or infinite.
-_MAX_SHIFT_BITS = 2200
-
-
-def _scale_by_power_of_two(x: Any, exponent: Any) -> Any:
-    """Return x · 2^exponent, as a product with three powers of two in the range of float64."""
-    # A quarter and three eighths of the exponent: shifts are faster than divisions.
+    if not is_wide:
+        # The product is exact in float64.
+        return convert(multiply(convert(x, np.float64), _power_of_two(exponent)), x.dtype)
+    # As a product with three powers of two in the range of float64, by a quarter and three eighths of the exponent: shifts are
+    # faster than divisions.
     first = bitwise_right_shift(exponent, np.int64(2))
     second = bitwise_right_shift(subtract(exponent, first), np.int64(1))
     for factor_exponent in (first, second, subtract(exponent, add(first, second))):
-        bits = bitwise_left_shift(add(factor_exponent, np.int64(1023)), np.int64(52))
-        x = multiply(x, apply(dl.BitcastOp, bits, to=f64))
+        x = multiply(x, _power_of_two(factor_exponent))
     return x
+
+
+# Beyond these exponents, the product with every finite float other than 0 is zero or infinite.
+_MAX_SHIFT_BITS, _MAX_SHIFT_BITS_OF_FLOAT32 = 2200, 300
+
+
+def _power_of_two(exponent: Any) -> Any:
+    """Return 2^exponent as float64, for an exponent of a normal number."""
+    return apply(dl.BitcastOp, bitwise_left_shift(add(exponent, np.int64(1023)), np.int64(52)), to=f64)
 
 
 def modf(x: ArrayLike, /) -> tuple[Any, Any]:
