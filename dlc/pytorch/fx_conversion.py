@@ -41,7 +41,7 @@ _DTYPES: dict[Any, np.dtype[Any]] = {
 }  # fmt: skip
 _TORCH_DTYPES = {dtype: torch_dtype for torch_dtype, dtype in _DTYPES.items()}
 # Arguments about memory layout and placement, which have no meaning in a program.
-IGNORED_ARGUMENTS = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator")
+IGNORED_ARGUMENTS = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator", "requires_grad")
 
 
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:

@@ -36,9 +36,7 @@ STABLEHLO_ELEMENTS: Mapping[str, Attribute] = {name: ELEMENT_TYPES[dtype] for na
 def element_of(type: Type, where: str) -> Attribute:
     """Return the element type of a tensor type. Raises UnsupportedError for an unsupported one."""
     if type.element not in STABLEHLO_ELEMENTS:
-        raise UnsupportedError(
-            f"{where}: tensors of {type.element} are not supported; expected {', '.join(STABLEHLO_ELEMENTS)}"
-        )
+        raise UnsupportedError(f"{where}: tensors of {type.element} are not supported; convert them to another type")
     return STABLEHLO_ELEMENTS[type.element]
 
 

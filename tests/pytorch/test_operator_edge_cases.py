@@ -101,6 +101,22 @@ def test_rank_0(target: str, op: str, args: tuple[Any, ...], wanted: list[Any]) 
         np.testing.assert_array_equal(array, value)
 
 
+def test_primitive_operators() -> None:
+    """The rules of torch.ops.prims, and the slopes of a randomized leaky ReLU in training and in evaluation."""
+    x = np.array([[-1.5, 2], [3, -4]], np.float32)
+    noise = np.array([[0.5, 1], [1, 0.25]], np.float32)
+    for op, args, settings, wanted in (
+        ("prims::sum", (x, [0]), {}, [1.5, -2]),
+        ("prims::prod", (x, [0, 1]), {"output_dtype": np.dtype(np.float64)}, 36),
+        ("rrelu_with_noise_backward", (x, x, noise, 0.1, 0.3, True, False), {}, x * noise),
+        ("rrelu_with_noise_backward", (x, x, noise, 0.1, 0.3, False, False), {}, np.where(x > 0, x, x * 0.2)),
+        ("rrelu_with_noise_backward", (x, x, noise, 0.2, 0.2, True, False), {}, np.where(x > 0, x, x * 0.2)),
+    ):
+        np.testing.assert_allclose(called("reference", op, *args, **settings)[0], wanted, 1e-6)
+    assert called("reference", "prims::sum", x, [0], output_dtype=np.dtype(np.float64))[0].dtype == np.float64
+    assert RULES["prims::iota"](4, 1, 3, dtype=np.dtype(np.int32)).tolist() == [1, 4, 7, 10]
+
+
 @pytest.mark.parametrize("target", ["reference", "cpu"])
 def test_reductions_of_bools(target: str) -> None:
     x, places = np.array([True, False, True, False]), np.array([0, 1, 1, 2])

@@ -26,7 +26,15 @@ WAYS = ("export", "export-dynamic", "compile")
 _NOT_COMPARED = {
     "TimeOutModule_basic": "tests the time limit",
     **dict.fromkeys(
-        ("SplitDimDynamicModule_basic", "SplitDimStaticModule_basic"), "PyTorch cannot functionalize prims::split_dim"
+        (
+            "PrimsSqueezeEmptyDimensionsModule_basic",
+            "PrimsSqueezeModule_basic",
+            "PrimsViewOfModule_basic",
+            "PrimsViewOfZeroRankModule_basic",
+            "SplitDimDynamicModule_basic",
+            "SplitDimStaticModule_basic",
+        ),
+        "PyTorch cannot functionalize operators of torch.ops.prims that return views",
     ),
     "AtenLinalgSVDModule_basic": "factors are unique up to signs",
     **dict.fromkeys(

@@ -140,6 +140,11 @@ def arange_from(start: Any, end: Any, dtype: Any = None) -> Any:
     return arange(start, end, 1, dtype)
 
 
+@table("prims::iota")
+def iota(length: TracedSize, start: TracedSize, step: int, dtype: Any) -> Any:
+    return convert(integer_range(length, start, step), dtype)
+
+
 @table("range range.step")
 def range_(start: float, end: float, step: float = 1, dtype: Any = None) -> Any:
     """Like `arange`, but including the end."""

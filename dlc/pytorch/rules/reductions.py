@@ -38,6 +38,16 @@ def prod(x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> A
     return dnp.prod(_summable(x, dtype), _axes(x, dim), keepdims=keepdim)
 
 
+@table("prims::sum")
+def prims_sum(x: Any, dims: Sequence[int] | None, *, output_dtype: Any = None) -> Any:
+    return sum(x, dims, dtype=output_dtype)
+
+
+@table("prims::prod")
+def prims_prod(x: Any, dims: Sequence[int] | None, *, output_dtype: Any = None) -> Any:
+    return prod(x, dims, dtype=output_dtype)
+
+
 @table("mean mean.dim")
 def mean(x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     return dnp.mean(x if dtype is None else convert(x, dtype), _axes(x, dim), keepdims=keepdim)
