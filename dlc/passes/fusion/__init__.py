@@ -6,7 +6,7 @@ fusion_groups.py        chooses the ops of a kernel, by iteration_spaces.py, pro
 fusion_refusals.py      reasons why a kernel does not contain more ops
 outline.py              moves ops into a kernel, with symbols of its own (kernel_sizes.py)
 kernel_table.py         inserts and clones kernels by name
-merge_kernels.py        merges kernels that read the same arrays
+merge_kernels.py        merges elementwise kernels
 prepare_attention.py    prepares attention kernels, also by query_vectorization.py and masks_by_position.py
 find_zeros.py           finds operands with blocks of zeros, which masks leave
 dispatch_arguments.py   the arguments of a kernel with a single dispatch
