@@ -45,10 +45,10 @@ class MergeKernelsPass(TargetPass):
     one reads stay in registers. `form-kernels` forms more than one kernel where values have several users: in the derivatives
     of long formulas, and in coupled stencils of several fields, with one concatenation of an interior and borders each.
 
-    Both kernels have static shapes, and elementwise ops, data movement, concatenations and pads only. All users and arguments
-    allow them to run at the position of one of them. The second one reads results of the first one element by element, and
-    neither has concatenations or pads then. The merged kernel reads and writes much less memory, or the arrays are so small
-    that a launch takes longer. Kernels that read an array that the block may update in place stay separate. Only for CPUs.
+    Both kernels have static shapes, and elementwise ops, data movement, concatenations and pads only. No other op before the
+    second one reads results of the first one. The second one reads them element by element, and neither has concatenations or
+    pads then. The merged kernel reads and writes much less memory, or the arrays are so small that a launch takes longer.
+    Kernels that read an array that the block may update in place stay separate. Only for CPUs.
 
     Requires `form-kernels`, before layouts are assigned.
     """
@@ -106,7 +106,7 @@ class _BlockMerger:
         return _has_parts(kernel) or shapes.issuperset(shape_of(op.results[0]) for op in ops if isinstance(op, Elementwise))
 
     def can_merge(self, first: DispatchOp, second: DispatchOp) -> bool:
-        """Return whether two kernels can be one kernel that is much cheaper."""
+        """Return whether two kernels can be one kernel, at the position of the second, that is much cheaper."""
         if shape_of(first.outputs[0]) != shape_of(second.outputs[0]):
             return False
         kernels = [self.kernels[d.symbol] for d in (first, second)]
@@ -114,7 +114,8 @@ class _BlockMerger:
         num_ops = sum(len(kernel.body.block.ops) for kernel in kernels)
         if not 0 < len(results) <= _MAX_KERNEL_RESULTS or num_ops > _MAX_KERNEL_OPS:
             return False
-        if self._anchor(first, second) is None:
+        other_users = {use.operation for r in first.outputs for use in r.uses} - {second}
+        if any(self._position(user) < self.positions[second] for user in other_users):
             return False
         forwarded = set(first.outputs) & set(second.arguments)
         parts = {_has_parts(kernel) for kernel in kernels}
@@ -127,16 +128,6 @@ class _BlockMerger:
         total = _num_bytes((*first.arguments, *second.arguments, *first.outputs, *second.outputs))
         saved = total - _num_bytes((*self._merged_arguments(first, second), *results))
         return 100 * saved >= _MIN_SAVED_PERCENT * total
-
-    def _anchor(self, first: DispatchOp, second: DispatchOp) -> DispatchOp | None:
-        """Return the dispatch at whose position both can run: before all users, and after all arguments; None if neither is."""
-        other_users = {use.operation for r in first.outputs for use in r.uses} - {second}
-        if all(self._position(user) > self.positions[second] for user in other_users):
-            return second
-        sources = {v.owner for v in second.arguments} - {first}
-        if all(op not in self.positions or self.positions[op] < self.positions[first] for op in sources):
-            return first
-        return None
 
     def _merged_arguments(self, first: DispatchOp, second: DispatchOp) -> list[SSAValue]:
         return [v for v in dict.fromkeys((*first.arguments, *second.arguments)) if v not in first.outputs]
@@ -163,10 +154,8 @@ class _BlockMerger:
         merged = DispatchOp(kernel.symbol, arguments, [r.type for r in outputs])
         if locations := [*location_components(first.location), *location_components(second.location)]:
             merged.location = FusedLoc(ArrayAttr(locations), NoneAttr())
-        anchor = self._anchor(first, second)
-        assert anchor is not None
-        self.block.insert_op_after(merged, anchor)
-        self.positions[merged] = self.positions[anchor]
+        self.block.insert_op_after(merged, second)
+        self.positions[merged] = self.positions[second]
         for old, new in zip(outputs, merged.outputs, strict=True):
             new.name_hint = old.name_hint
             old.replace_all_uses_with(new)

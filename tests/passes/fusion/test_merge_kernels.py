@@ -65,15 +65,6 @@ def test_values_between_kernels_stay_in_registers() -> None:
     assert p.ops == ["dispatch"] and len(kernel.yielded) == 4
 
 
-def test_kernels_merge_at_the_position_of_the_first() -> None:
-    def body(b: Writer, u: SSAValue, v: SSAValue) -> Sequence[SSAValue]:
-        """Another kernel reads the first result before the second is computed."""
-        first = b(dl.ExpOp, u)
-        return b(dl.CumsumOp, first, axis=0), b(dl.MulOp, first, b(dl.ReverseOp, v, axes=[0]))
-
-    assert _merged(body, 2).ops.count("dispatch") == 2
-
-
 def test_long_programs_are_several_kernels() -> None:
     """The ops of a kernel, and so the time to compile it, are bounded."""
 
@@ -98,6 +89,12 @@ def _shifted(b: Writer, u: SSAValue, v: SSAValue) -> Sequence[SSAValue]:
     return first, b(dl.MulOp, b(dl.ReverseOp, first, axes=[0]), v), _parts(b, first, v, dl.SubOp)
 
 
+def _read_before(b: Writer, u: SSAValue, v: SSAValue) -> Sequence[SSAValue]:
+    """Compute a sum of the first result before the second."""
+    first = b(dl.ExpOp, u)
+    return b(dl.CumsumOp, first, axis=0), b(dl.MulOp, first, b(dl.ReverseOp, v, axes=[0]))
+
+
 def _many(b: Writer, u: SSAValue, v: SSAValue) -> Sequence[SSAValue]:
     terms = [b(dl.SinOp, u)]
     for _ in range(8):
@@ -110,10 +107,11 @@ def _many(b: Writer, u: SSAValue, v: SSAValue) -> Sequence[SSAValue]:
     [
         (_dependent, 2, 3),
         (_shifted, 2, 3),
+        (_read_before, 2, 3),
         (_many, 2, 2),
         (lambda b, u, v: [b(dl.CumsumOp, u, axis=0), b(dl.CumsumOp, u, axis=0, reverse=True)], 2, 2),
     ],
-    ids=["dependent", "other indices", "more than eight results", "library kernels"],
+    ids=["dependent", "other indices", "read before", "more than eight results", "library kernels"],
 )
 def test_other_kernels_stay_separate(body: Callable[..., Sequence[SSAValue]], inputs: int, dispatches: int) -> None:
     assert _merged(body, inputs).ops.count("dispatch") == dispatches
