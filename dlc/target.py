@@ -84,6 +84,11 @@ class Target:
         """The vectors per row of a register tile of four to six rows, which leave registers for operands."""
         return max(1, self.vector_registers // 8)
 
+    @property
+    def element_alignment(self) -> int:
+        """The alignment of the elements of a loop's sequences: 1 byte on a CPU, whose kernels access any address."""
+        return 1 if self.groups is None else self.alignment
+
     def lanes(self, element_bytes: int) -> int:
         """Return the number of elements in a vector register."""
         return max(1, self.vector_bytes // element_bytes)

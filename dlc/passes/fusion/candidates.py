@@ -27,7 +27,8 @@ class Candidates:
 
     def __init__(self, block: Block, target: Target) -> None:
         self.block = block
-        self.alignment, self.max_row_elements = target.alignment, target.costs.max_row_elements
+        self.alignment, self.element_alignment = target.alignment, target.element_alignment
+        self.max_row_elements = target.costs.max_row_elements
         self.constant = WeightExpressions()
         self.position: dict[Operation, int] = {op: k for k, op in enumerate(block.ops)}
         self.fused_concats = {op for op in block.ops if isinstance(op, ConcatOp) and self._concatenates_kernel_results(op)}
@@ -55,9 +56,9 @@ class Candidates:
 
     def _concatenates_kernel_results(self, op: ConcatOp) -> bool:
         """Return whether separate kernels compute a concatenation's operands, or a loop one of them, directly in its result."""
-        if not is_contiguous_concat(op, self.alignment):
-            return False
-        return all(map(self._follows_fusion_root, op.values)) or any(isinstance(v.owner, ScanOp) for v in op.values)
+        if any(isinstance(v.owner, ScanOp) for v in op.values):
+            return is_contiguous_concat(op, self.element_alignment)
+        return is_contiguous_concat(op, self.alignment) and all(map(self._follows_fusion_root, op.values))
 
     def _follows_fusion_root(self, value: SSAValue) -> bool:
         """Return whether `value` is computed elementwise from a contraction, window or similar op."""

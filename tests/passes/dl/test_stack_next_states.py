@@ -17,19 +17,20 @@ from dlc.passes.dl.programs.stack_next_states import StackNextStatesPass
 from dlc.target import resolve
 from dlc.weights import WeightStore
 
-T, N = "tensor<16xf32>", 5
+N = 5
 
 
-def _program(next_state: str, reverse: str) -> ModuleOp:
+def _program(next_state: str, reverse: str, size: int = 16) -> ModuleOp:
     """Stack the states before each step."""
+    t, sequence = f"tensor<{size}xf32>", f"tensor<{N}x{size}xf32>"
     text = f"""
-    func.func @main(%s: {T}, %xs: tensor<{N}x16xf32>) -> ({T}, tensor<{N}x16xf32>) {{
-      %0, %1 = dl.scan %s, %xs {{states = 1 : i64, length = array<i64: {N}>, reverse = {reverse}}} : ({T}, tensor<{N}x16xf32>) -> ({T}, tensor<{N}x16xf32>) {{
-      ^bb0(%a: {T}, %x: {T}):
-        %2 = dl.sub %x, %a : ({T}, {T}) -> {T}
-        dl.yield {next_state}, %a : {T}, {T}
+    func.func @main(%s: {t}, %xs: {sequence}) -> ({t}, {sequence}) {{
+      %0, %1 = dl.scan %s, %xs {{states = 1 : i64, length = array<i64: {N}>, reverse = {reverse}}} : ({t}, {sequence}) -> ({t}, {sequence}) {{
+      ^bb0(%a: {t}, %x: {t}):
+        %2 = dl.sub %x, %a : ({t}, {t}) -> {t}
+        dl.yield {next_state}, %a : {t}, {t}
       }}
-      func.return %0, %1 : {T}, tensor<{N}x16xf32>
+      func.return %0, %1 : {t}, {sequence}
     }}
     """
     return parse_module(make_context(), text)
@@ -54,8 +55,18 @@ def test_states_that_no_op_computes_are_stacked_as_they_are() -> None:
     assert str(module) == before
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-def test_a_trajectory_with_its_initial_state_is_not_copied(reverse: bool) -> None:
+@pytest.mark.parametrize(
+    ("reverse", "target", "is_stacked"), [("false", "cpu", True), ("true", "cpu", False), ("false", "opencl:gpu", False)]
+)
+def test_states_of_unaligned_size_are_stacked_if_views_are_aligned(reverse: str, target: str, is_stacked: bool) -> None:
+    module = _program("%2", reverse, size=9)
+    before = str(module)
+    StackNextStatesPass(resolve(target)).apply(Context(), module)
+    assert (str(module) != before) == is_stacked
+
+
+@pytest.mark.parametrize(("reverse", "size"), [(False, 32), (True, 32), (False, 7)])
+def test_a_trajectory_with_its_initial_state_is_not_copied(reverse: bool, size: int) -> None:
     def trajectory(x: np.ndarray, w: np.ndarray) -> np.ndarray:
         def step(x: np.ndarray, _: None) -> tuple[np.ndarray, np.ndarray]:
             x = dnp.tanh(x @ w)
@@ -65,7 +76,7 @@ def test_a_trajectory_with_its_initial_state_is_not_copied(reverse: bool) -> Non
         return dnp.concatenate([states, x[None]] if reverse else [x[None], states])
 
     rng = np.random.default_rng(0)
-    x, w = (rng.standard_normal((32, 32)).astype(np.float32) * 0.1 for _ in range(2))
+    x, w = (rng.standard_normal((size, size)).astype(np.float32) * 0.1 for _ in range(2))
     states = [x]
     for _ in range(20):
         states.append(np.tanh(states[-1] @ w))

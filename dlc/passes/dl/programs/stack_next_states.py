@@ -16,6 +16,7 @@ from dlc.passes.base import TargetPass
 from dlc.passes.dl.rewriting import program_blocks
 from dlc.shapes.dims import is_static, product
 from dlc.shapes.polynomials import is_multiple
+from dlc.target import Target
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,9 @@ class StackNextStatesPass(TargetPass):
 
     The step then writes its state into the stack, and the next step reads it there; a stack of previous states needs a copy in
     each step. Derivatives stack previous states as residuals. The concatenation is a buffer that the scan writes into, and the
-    slice is a view. Applies to static states whose size is a multiple of the target's alignment and that elementwise
-    ops, contractions or concatenations compute: ops that update arrays need a copy either way.
+    slice is a view. Applies to static states that elementwise ops, contractions or concatenations compute: ops that update
+    arrays need a copy either way. Their size is a multiple of the alignment of views in reverse scans, whose slice begins after
+    an element, and on devices.
     """
 
     name = "stack-next-states"
@@ -37,12 +39,13 @@ class StackNextStatesPass(TargetPass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in program_blocks(op):
             for scan in [o for o in block.ops if isinstance(o, ScanOp)]:
-                _stack_next_states(scan, self.target.alignment)
+                _stack_next_states(scan, self.target)
 
 
-def _stack_next_states(scan: ScanOp, alignment: int) -> None:
+def _stack_next_states(scan: ScanOp, target: Target) -> None:
     last, count = scan.block.last_op, scan.state_count
     assert isinstance(last, YieldOp)
+    alignment = target.alignment if scan.is_reverse else target.element_alignment
     states: list[SSAValue] = [*scan.block.args[:count]]
     for position in range(count, len(last.values)):
         previous, output = last.values[position], scan.results[position]
