@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dlc.cost_model import CostModel, PrefetchCosts, SectionCosts, UnrollingCosts, WinogradCosts
+from dlc.cost_model import UNLIMITED_ROWS, CostModel, PrefetchCosts, SectionCosts, UnrollingCosts, WinogradCosts
 from dlc.errors import DeviceError
 from dlc.machine.architectures import ARCHITECTURES, HOST, Architecture
 from dlc.options import Environment
@@ -112,12 +112,20 @@ _MATRIX_UNIT_DTYPES = ("bf16", "f16")
 _SHORT_VECTOR_COSTS = CostModel(winograd=WinogradCosts(input=30, weight=8))
 # Short vectors need more instructions for the same work, so the front end limits contractions. Intel's servers have a slow L3
 # cache, and two hardware threads share the front end of a core (docs/performance.md).
-_AVX2_COSTS = replace(_SHORT_VECTOR_COSTS, panel_vectors=3, prefetch=PrefetchCosts(next_panel=True), unrolling=UnrollingCosts())
-# Transformed weights of 7×7 and 14×14 images come from the L3 cache fast enough (docs/performance.experiments.md).
-_AMD_AVX512_COSTS = CostModel(
-    winograd=WinogradCosts(weight=8), sections=SectionCosts(flops_per_second=2e11, bytes_per_second=8e10)
+_AVX2_COSTS = replace(
+    _SHORT_VECTOR_COSTS,
+    panel_vectors=3,
+    prefetch=PrefetchCosts(next_panel_rows=UNLIMITED_ROWS),
+    unrolling=UnrollingCosts(),
 )
-_INTEL_AVX512_COSTS = CostModel(prefetch=PrefetchCosts(next_panel=True), unrolling=UnrollingCosts())
+# Transformed weights of 7×7 and 14×14 images come from the L3 cache fast enough. The next rows of a panel arrive in time except
+# in products of a few rows, which read all weights from memory (docs/performance.experiments.md).
+_AMD_AVX512_COSTS = CostModel(
+    winograd=WinogradCosts(weight=8),
+    prefetch=PrefetchCosts(next_panel_rows=32),
+    sections=SectionCosts(flops_per_second=2e11, bytes_per_second=8e10),
+)
+_INTEL_AVX512_COSTS = CostModel(prefetch=PrefetchCosts(next_panel_rows=UNLIMITED_ROWS), unrolling=UnrollingCosts())
 # Sapphire Rapids and later: an L1 cache of 48 KiB.
 _SAPPHIRE_RAPIDS_COSTS = replace(_INTEL_AVX512_COSTS, cache_ways=12)
 _ARM_COSTS = replace(_SHORT_VECTOR_COSTS, way_bytes=1 << 14, cache_ways=4, max_packed_pair_rows=4)

@@ -88,8 +88,8 @@ def test_tile_variants_compute_the_same(variant: int) -> None:
 def test_variants_change_prefetching_and_unrolling() -> None:
     costs = {str(v): v.adapted(AVX2).costs for v in VARIANTS}
     usual = costs["default rules"]
-    assert usual == AVX2.costs and usual.prefetch is not None and usual.prefetch.next_panel
-    assert costs["with the other prefetching"].prefetch == replace(usual.prefetch, next_panel=False)
+    assert usual == AVX2.costs and usual.prefetch is not None and usual.prefetch.next_panel_rows
+    assert costs["with the other prefetching"].prefetch == replace(usual.prefetch, next_panel_rows=0)
     assert costs["prefetching 16 iterations ahead"].prefetch == replace(usual.prefetch, prefetch_distance=16)
     assert costs["unrolled by 1"].unrolling is None and costs["unrolled by 2"].unrolling == UnrollingCosts(2, 2)
 

@@ -11,7 +11,7 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.prefetch import L2_READ_HINTS
 from dlc.dialects.sizes import strides_of
 from dlc.ir import DYNAMIC_INDEX, BlockArgument, Operation, SSAValue, memref, scf, vector
-from dlc.passes.loops.static_loops import constant_range, split_loop
+from dlc.passes.loops.static_loops import constant_range, num_accumulator_rows, split_loop
 from dlc.passes.structured import ConstantPool, Index, OpBuilder
 from dlc.passes.types import memref_of
 from dlc.shapes.dims import row_major
@@ -74,10 +74,11 @@ class NextPanel:
             builder.prefetch(self.panel.result, [*(0 for _ in shape[2:]), self.distance, element], L2_READ_HINTS)
 
 
-def find_next_panel(loop: scf.ForOp, read: vector.TransferReadOp, row_axis: int) -> NextPanel | None:
+def find_next_panel(loop: scf.ForOp, read: vector.TransferReadOp, row_axis: int, max_rows: int) -> NextPanel | None:
     """Return the next panel for a k loop that reads rows of a panel.
 
-    None if several register tiles do not use the panel one after the other, as where the loop over panels is the innermost.
+    None if several register tiles do not use the panel one after the other, as where the loop over panels is the innermost,
+    or if these tiles have more than `max_rows` rows.
     """
     panel = read.source.owner
     if not isinstance(panel, memref.SubviewOp):
@@ -103,8 +104,9 @@ def find_next_panel(loop: scf.ForOp, read: vector.TransferReadOp, row_axis: int)
         for op, r in zip(outer_loops, ranges, strict=True)
         if r is not None
     ]
-    has_several_tiles = prod(p.count for p in tile_positions) > 1
-    return NextPanel(panel, distances[0] // shape[-1], [*tile_positions, *loop_positions]) if has_several_tiles else None
+    num_tiles, num_rows = prod(p.count for p in tile_positions), num_accumulator_rows(loop)
+    uses_panel = 1 < num_tiles <= max_rows / num_rows
+    return NextPanel(panel, distances[0] // shape[-1], [*tile_positions, *loop_positions]) if uses_panel else None
 
 
 class _MovingAxis(NamedTuple):

@@ -110,7 +110,7 @@ class _LoopPrefetcher:
             if self.fits_nearest_cache(read.source):
                 continue
             if read.source not in next_panels:
-                next_panels[read.source] = find_next_panel(self.loop, read, axis) if self.settings.next_panel else None
+                next_panels[read.source] = find_next_panel(self.loop, read, axis, self.settings.next_panel_rows)
             if next_panels[read.source] is None:
                 self.prefetch_row(read, axis)
         for read in _accumulator_reads(self.loop):

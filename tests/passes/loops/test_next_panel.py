@@ -10,7 +10,7 @@ import pytest
 
 from dlc.backends.reference import evaluate_function, evaluation_context
 from dlc.cost_model import PrefetchCosts, UnrollingCosts
-from dlc.dialects.prefetch import PrefetchOp
+from dlc.dialects.prefetch import L2_READ_HINTS, PrefetchOp
 from dlc.dialects.registry import make_context
 from dlc.ir import ModuleOp, memref, parse_module, scf
 from dlc.passes.base import kernels_of
@@ -20,6 +20,7 @@ from dlc.passes.loops.unroll_reductions import UnrollReductionsPass
 from dlc.passes.loops.vectorize import VectorizePass
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
+from dlc.passes.types import viewed_buffer
 from dlc.target import CPU_LEVELS
 from tests.passes.tiling.kernels import KERNELS
 
@@ -28,12 +29,12 @@ TARGET = CPU_LEVELS["cpu:avx2"]
 LINE = 16
 
 
-def compiled(text: str, factor: int = 4) -> ModuleOp:
+def compiled(text: str, factor: int = 4, next_panel_rows: int = 256) -> ModuleOp:
     module = parse_module(CONTEXT, text)
     unrolling = UnrollingCosts(factor=factor, min_steps=1)
     # No cache holds the panels, so the loop over rows is inside that over panels.
     costs = replace(TARGET.costs, way_bytes=1 << 7, block_elements=1 << 10, outer_cache_blocks=128)
-    target = replace(TARGET, costs=replace(costs, unrolling=unrolling, prefetch=PrefetchCosts(next_panel=True)))
+    target = replace(TARGET, costs=replace(costs, unrolling=unrolling, prefetch=PrefetchCosts(next_panel_rows=next_panel_rows)))
     passes = (
         BufferizeKernelsPass(),
         TileKernelsPass(target),
@@ -81,6 +82,17 @@ def test_every_line_of_the_next_panel_is_prefetched(
     lines = prefetched_lines(module, b, lambda: evaluate_function(kernel, [a, b, c]), monkeypatch)
     np.testing.assert_allclose(c, a @ b.transpose(1, 0, 2).reshape(depth, 48)[:, :40], rtol=1e-4, atol=1e-4)
     assert lines >= set(range(depth, 3 * depth))
+
+
+@pytest.mark.parametrize(("max_rows", "uses_next_panel"), [(48, True), (47, False)])
+def test_products_with_more_rows_prefetch_the_current_panel(max_rows: int, uses_next_panel: bool) -> None:
+    """48 rows are eight tiles of six rows."""
+    text = KERNELS["matmul"].replace("x24x", "x200x").replace("13x24", "13x200").replace("13x", "48x")
+    module = compiled(text, next_panel_rows=max_rows)
+    (kernel,) = kernels_of(module)
+    weights = kernel.body.block.args[1]
+    prefetches = [op for op in module.walk() if isinstance(op, PrefetchOp) and viewed_buffer(op.memref) is weights]
+    assert any(op.localityHint == L2_READ_HINTS["localityHint"] for op in prefetches) is uses_next_panel
 
 
 def test_the_loop_is_split_behind_its_prefetches() -> None:

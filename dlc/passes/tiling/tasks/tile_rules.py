@@ -215,8 +215,9 @@ class TileRules:
         terms = prod(extents[d] for d in nest_op.reductions)
         num_lane_inputs = sum(a.uses(lane) for a in nest_op.inputs)
         panel_elements = extents[lane] * terms * num_lane_inputs
-        if costs.prefetch is not None and costs.prefetch.next_panel:
-            row_elements = results // extents[lane] * terms * (len(nest_op.inputs) - num_lane_inputs)
+        rows = results // extents[lane]
+        if costs.prefetch is not None and rows <= costs.prefetch.next_panel_rows:
+            row_elements = rows * terms * (len(nest_op.inputs) - num_lane_inputs)
             has_cached_panels = panel_elements <= costs.block_elements < row_elements
         else:
             has_cached_panels = panel_elements <= max_elements

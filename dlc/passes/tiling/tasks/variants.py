@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dlc.cost_model import UnrollingCosts
+from dlc.cost_model import UNLIMITED_ROWS, UnrollingCosts
 from dlc.target import Target
 
 
@@ -43,7 +43,10 @@ class Variant:
         prefetch, unrolling = costs.prefetch, costs.unrolling
         if prefetch is not None:
             distance = self.prefetch_distance or prefetch.prefetch_distance
-            prefetch = replace(prefetch, prefetch_distance=distance, next_panel=prefetch.next_panel != self.swaps_prefetching)
+            rows = prefetch.next_panel_rows
+            if self.swaps_prefetching:
+                rows = 0 if rows == UNLIMITED_ROWS else UNLIMITED_ROWS
+            prefetch = replace(prefetch, prefetch_distance=distance, next_panel_rows=rows)
         if factor is not None:
             unrolling = UnrollingCosts(factor=factor, integer_factor=factor) if factor > 1 else None
         return replace(target, costs=replace(costs, prefetch=prefetch, unrolling=unrolling))
