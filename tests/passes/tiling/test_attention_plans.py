@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -56,6 +57,22 @@ def test_a_single_large_tile_if_keys_and_values_fit_l2(rows: int, near: int, hei
     assert sums is not None
     target = replace(target, costs=replace(target.costs, block_elements=near))
     assert FusedLoopChooser(nest, target, VARIANTS[0], False, sums, nest.shared_dims[-1], rows).queries_per_task() == height
+
+
+@pytest.mark.parametrize("kernel_name", ["attention", "attention, transposed"])
+def test_all_queries_of_a_head_follow_each_other(kernel_name: str) -> None:
+    """The result is stored query by query, with adjacent heads."""
+    inputs, result = KERNELS[kernel_name].split("%r = ")
+    inputs = inputs.replace("%out: tensor<2x9x12", "%out: tensor<9x2x12").replace(
+        "-> tensor<2x9x12xf32> attr", "-> tensor<9x2x12xf32> attr"
+    )
+    result = re.sub(r"(?<=, )#hi[je](?=\])", "affine_map<(h, i, e) -> (i, h, e)>", result)
+    result = re.sub(r"(%out : |-> |%r : )tensor<2x9x12", r"\1tensor<9x2x12", result)
+    module = parse_module(CONTEXT, f"{inputs}%r = {result}")
+    BufferizeKernelsPass().apply(CONTEXT, module)
+    nest = next(n for n in form_loop_nests(next(iter(kernels_of(module)))) if len(n.ops) > 3).specialize({})
+    plan = choose_tiles(nest, CPU_LEVELS["cpu:avx2"])
+    assert plan.order[-1] == plan.query_dim
 
 
 def test_key_blocks_are_whole_panels() -> None:

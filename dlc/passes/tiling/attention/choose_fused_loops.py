@@ -47,8 +47,12 @@ class FusedLoopChooser(TileRules):
     tile_rows: int
 
     def plan(self) -> FusedAttention:
-        """Return the plan: tasks of a few tiles of queries, and their fused loops."""
-        queries, order = self.queries_per_task(), self.order(self.nest.shared_dims, None)
+        """Return the plan: tasks of a few tiles of queries, and their fused loops.
+
+        All queries of a head follow each other, so that the L2 cache holds its keys and values.
+        """
+        queries = self.queries_per_task()
+        order = (*(d for d in self.order(self.nest.shared_dims, None) if d != self.row_dim), self.row_dim)
         return FusedAttention(
             grid=self.grid({self.row_dim: queries}, order),
             order=order,
