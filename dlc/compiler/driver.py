@@ -209,7 +209,7 @@ def _specialized_model(compilation: Compilation, dynamic: Specialization[Model] 
 
     def compute_sizes(arrays: Sequence[Any]) -> dict[str, int]:
         sizes = evaluate_data_dependent_sizes(program.module, list(map(np.asarray, arrays)), program.weights)
-        return {symbol: sizes.get(symbol, 0) for symbol in data_dependent}
+        return {symbol: sizes[symbol] for symbol in data_dependent if symbol in sizes}
 
     specialized = SpecializedModel(
         program.name,

@@ -25,7 +25,7 @@ from dlc.dialects.registry import make_context
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.graph import ModelFile, ModelSource
-from dlc.frontend.size_guards import SizeGuards, deciding_sizes
+from dlc.frontend.size_guards import SizeGuards, deciding_sizes, knowing_data_dependent_sizes
 from dlc.frontend.tflite import read_model
 from dlc.instrument.dump import NEXT, WEIGHTS
 from dlc.instrument.verify import verify
@@ -42,6 +42,7 @@ from dlc.ir import (
     VerifyException,
     contains,
     parse_module,
+    walk_ops,
 )
 from dlc.runtime.program.host_program import weight_array
 from dlc.shapes.dims import Dim, Size, UndecidableError, is_static, substitute
@@ -100,6 +101,12 @@ class Program:
         """The symbols in the shapes of the inputs."""
         return {name for info in self.inputs for size in info.shape for name in Dim.lift(size).symbols()}
 
+    @property
+    def data_dependent_symbols(self) -> list[str]:
+        """The symbols of data-dependent sizes, in program order."""
+        ops = walk_ops(entry_of(self.module), DataDependent)
+        return [str(size) for op in ops for size in op.data_dependent_sizes if isinstance(size, Dim)]
+
     def owning_module(self) -> Program:
         """Return this program as the owner of its module: the module is released with the last program derived from it."""
         return replace(self, module_owner=OpOwner(self.module))
@@ -140,10 +147,25 @@ class Program:
             if self.reimport is None:
                 raise
             try:
-                shapes = {info.name: [substitute(s, sizes) for s in info.shape] for info in self.inputs}
-                return self.reimport({n: [s if isinstance(s, int) else str(s) for s in shape] for n, shape in shapes.items()})
+                return self._reimport(self.reimport, sizes)
             except DlcError:
                 raise error from None
+
+    def _reimport(self, reimport: Callable[[Mapping[str, TensorShape]], Program], sizes: Mapping[str, int]) -> Program:
+        """Import the model again for these sizes of input symbols, or of data-dependent symbols if it has no others."""
+        shapes = {info.name: [substitute(s, sizes) for s in info.shape] for info in self.inputs}
+        specs = {name: [s if isinstance(s, int) else str(s) for s in shape] for name, shape in shapes.items()}
+        program = reimport(specs)
+        # A program that was imported for symbolic input shapes may have other data-dependent sizes of the same names.
+        if program.data_dependent_symbols != self.data_dependent_symbols:
+            return program
+        data_dependent_sizes = {symbol: sizes[symbol] for symbol in self.data_dependent_symbols if symbol in sizes}
+
+        def reimport_for_data(shapes: Mapping[str, TensorShape]) -> Program:
+            with knowing_data_dependent_sizes(data_dependent_sizes):
+                return reimport(shapes)
+
+        return replace(reimport_for_data(specs), reimport=reimport_for_data) if data_dependent_sizes else program
 
     def for_inputs(self, arrays: Sequence[NDArray[Any]]) -> Program:
         """Return this program with its symbols bound to the shapes of inputs, which must match."""

@@ -31,6 +31,7 @@ from dlc.dialects.dl.dtypes import is_bool, is_integer, numpy_dtype
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend import symbolic_arithmetic
 from dlc.frontend.shape_tensors import ComputedElement, shape_tensor_elements
+from dlc.frontend.size_guards import known_data_dependent_sizes
 from dlc.frontend.value_numbering import ValueNumbering
 from dlc.ir import (
     Attribute,
@@ -138,12 +139,12 @@ class Emitter:
         return self.block.insert_arg(type, len(self.block.args))
 
     def new_size(self, name: str) -> Size:
-        """Create a data-dependent size named `name_0`, `name_1`, …"""
+        """Create a data-dependent size named `name_0`, `name_1`, …; return its value if the model is imported for it."""
         symbol = next(s for s in (f"{name}_{k}" for k in count()) if s not in self._symbols)
         self._symbols.add(symbol)
         self._local_symbols.add(symbol)
         self._data_dependent_symbols.add(symbol)
-        return Dim.symbol(symbol)
+        return known_data_dependent_sizes.get().get(symbol, Dim.symbol(symbol))
 
     def are_different(self, a: Size, b: Size, origin: str) -> bool:
         """Return whether two sizes differ for all values of the symbols; if that is undecidable, equality becomes a guard."""

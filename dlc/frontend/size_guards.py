@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from types import MappingProxyType
 
 from dlc.shapes.dims import Dim, Relation, size_decisions
 from dlc.shapes.guards import Guard, SizeBounds
@@ -17,6 +18,8 @@ from dlc.shapes.ranges import SizeRange
 
 # The node that is being imported, for messages.
 imported_node: ContextVar[str] = ContextVar("imported_node", default="")
+# The data-dependent sizes of a call, by symbol, while a model is imported for them: the program checks them when it runs.
+known_data_dependent_sizes: ContextVar[Mapping[str, int]] = ContextVar("known_data_dependent_sizes", default=MappingProxyType({}))
 
 
 class SizeGuards:
@@ -62,3 +65,13 @@ def deciding_sizes(decisions: SizeGuards) -> Generator[None]:
         yield
     finally:
         size_decisions.reset(token)
+
+
+@contextmanager
+def knowing_data_dependent_sizes(sizes: Mapping[str, int]) -> Generator[None]:
+    """Import a model in a `with` block for these data-dependent sizes, in addition to those that are known already."""
+    token = known_data_dependent_sizes.set({**known_data_dependent_sizes.get(), **sizes})
+    try:
+        yield
+    finally:
+        known_data_dependent_sizes.reset(token)

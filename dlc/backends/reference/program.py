@@ -32,6 +32,7 @@ from dlc.dialects.dl.programs.control import Control, ScanOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, output_aliases
 from dlc.dialects.dl.programs.size_ranges import guards_of, size_ranges
 from dlc.dialects.entry import outputs_of, sizes_of
+from dlc.errors import ShapeError
 from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func, walk_ops
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 from dlc.shapes.dims import is_static, substitute
@@ -80,11 +81,18 @@ def _context(
 
 
 def evaluate_data_dependent_sizes(module: ModuleOp, inputs: Sequence[Array], weights: Mapping[str, Array]) -> dict[str, int]:
-    """Return the data-dependent sizes of a program of `dl` ops for these inputs (in a loop, of the last iteration)."""
+    """Return the data-dependent sizes of a program of `dl` ops for these inputs (in a loop, of the last iteration).
+
+    If the symbolic types do not hold for them, return those that are computed before. Raises ShapeError if there are none.
+    """
     module = expand_for_evaluation(_with_sizes(module, "main", inputs))
     context = _context(module, "main", weights)
-    with np.errstate(all="ignore"):
-        _invoke(context, context.functions["main"], inputs)
+    try:
+        with np.errstate(all="ignore"):
+            _invoke(context, context.functions["main"], inputs)
+    except ShapeError:
+        if not context.sizes:
+            raise
     return context.sizes
 
 

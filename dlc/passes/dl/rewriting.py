@@ -85,8 +85,10 @@ def rewrite_forward(block: Block, rule: Rule, *kinds: type[DlOp]) -> None:
 def replace(op: Operation, values: Sequence[SSAValue]) -> None:
     """Replace an op's results and erase it, together with producers that are then unused."""
     for old, new in zip(op.results, values, strict=True):
-        assert old.type == new.type, f"{op.name}: {old.type} replaced by {new.type}"
-        old.replace_all_uses_with(new)
+        # Sizes that a guard makes equal may be different polynomials.
+        equal = new if old.type == new.type else DlBuilder(op)(ReshapeOp, new, shape=shape_of(old))
+        assert old.type == equal.type, f"{op.name}: {old.type} replaced by {equal.type}"
+        old.replace_all_uses_with(equal)
     erase_unused([op])
 
 

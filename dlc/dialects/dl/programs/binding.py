@@ -28,7 +28,9 @@ def bind_dims(module: ModuleOp, sizes: Mapping[str, Size], *, keeps_types: bool 
     """
     for op in module.ops:
         if isinstance(op, func.FuncOp):
-            _bind(op, sizes, keeps_types=keeps_types)
+            all_sizes = _bind(op, sizes, keeps_types=keeps_types)
+            if guards := guards_of(op):
+                set_guards(op, list(_bind_guards(guards, all_sizes)))
             # A declared result size may name another symbol than the inferred one, if guards had made them equal.
             op.update_function_type()
 
@@ -54,7 +56,8 @@ def bound_op(op: DlOp | Control, shapes: Sequence[tuple[int, ...]], sizes: Mappi
     return copy
 
 
-def _bind(outermost: Operation, sizes: Mapping[str, Size], *, keeps_types: bool = False) -> None:
+def _bind(outermost: Operation, sizes: Mapping[str, Size], *, keeps_types: bool = False) -> Mapping[str, Size]:
+    """Bind an op and those in its body; return the sizes with those of the selections that these sizes make empty."""
     retyped: set[SSAValue] = set()
     for op in outermost.walk():
         match op:
@@ -68,6 +71,7 @@ def _bind(outermost: Operation, sizes: Mapping[str, Size], *, keeps_types: bool 
                 _bind_declared_types(op, sizes, retyped)
             case _:
                 _bind_properties(op, sizes)
+    return sizes
 
 
 def _bind_function(function: func.FuncOp | KernelOp, sizes: Mapping[str, Size], retyped: set[SSAValue]) -> None:
@@ -75,8 +79,6 @@ def _bind_function(function: func.FuncOp | KernelOp, sizes: Mapping[str, Size], 
         [_bind_type(t, sizes) for t in types.data] for types in (function.function_type.inputs, function.function_type.outputs)
     )
     function.properties["function_type"] = FunctionType.from_lists(inputs, outputs)
-    if isinstance(function, func.FuncOp) and (guards := guards_of(function)):
-        set_guards(function, list(_bind_guards(guards, sizes)))
     if isinstance(function, func.FuncOp) and function.arg_attrs is not None:
         function.arg_attrs = ArrayAttr([DictionaryAttr(_bind_entries(d.data, sizes)) for d in function.arg_attrs])
     if function.body.blocks:
