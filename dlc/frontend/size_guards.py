@@ -19,7 +19,9 @@ from dlc.shapes.ranges import SizeRange
 # The node that is being imported, for messages.
 imported_node: ContextVar[str] = ContextVar("imported_node", default="")
 # The data-dependent sizes of a call, by symbol, while a model is imported for them: the program checks them when it runs.
-known_data_dependent_sizes: ContextVar[Mapping[str, int]] = ContextVar("known_data_dependent_sizes", default=MappingProxyType({}))
+known_data_dependent_sizes: ContextVar[Mapping[str, int]] = ContextVar(
+    "known_data_dependent_sizes", default=MappingProxyType({})
+)
 
 
 class SizeGuards:

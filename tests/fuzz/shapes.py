@@ -2,6 +2,10 @@
 
 A static program may be unable to use a data-dependent size, such as to slice an array that is constant while tracing. For such
 sizes, results are compared with an evaluation without a compiled program.
+
+Static and dynamic programs may round differently, and rounding may decide which elements are selected, distinct or largest.
+After a difference, the static program runs again in other rounding modes of the processor: exact arithmetic is the same in all
+of them, so a result that changes by more than the tolerance is decided by rounding, and is not compared.
 """
 
 from __future__ import annotations
@@ -22,11 +26,13 @@ from dlc.errors import DlcError, UnsupportedError
 from dlc.runtime.models.model import Model
 from dlc.shapes.dims import UndecidableError
 from tests.fuzz.random_shapes import DRAWN_SIZES, RandomShapes
+from tests.fuzz.rounding_modes import ROUNDING_MODES, rounding
 from tests.fuzz.shape_functions import RandomShapeFunction
 from tests.fuzz.trials import Trial, TrialOutcome, trial_outcomes
 
 Array = NDArray[Any]
 Results: TypeAlias = "Sequence[Array]"
+Program: TypeAlias = "Callable[[Sequence[Array]], Results]"
 TIMEOUT_SECONDS = 240
 # Mostly the reference, which shares everything that decides for which sizes a program is valid: native code takes five times
 # as long to compile.
@@ -34,6 +40,7 @@ TARGETS = (*["reference"] * 11, "cpu")
 # Outcomes of programs of which some sizes have no static program.
 EVALUATED = "compared, some sizes with an evaluation"
 WITHOUT_REFERENCE = "compared except for sizes without a reference"
+ROUNDED = "compared except for results that rounding decides"
 # The maximum number of size combinations per graph.
 _MAX_COMBINATIONS = 11
 _LARGE_SIZES = (16, 31, 33)
@@ -58,7 +65,8 @@ def run(trial: Trial) -> tuple[str, str | None]:
             return f"not supported: {error.problems[0].partition(': ')[2]}"[:80], None
         except DlcError as error:
             # onnx.reference accepts some graphs that are invalid.
-            is_invalid = isinstance(subject.run_static(subject.draw_inputs(DRAWN_SIZES)), str)
+            inputs = subject.draw_inputs(DRAWN_SIZES)
+            is_invalid = isinstance(_results(lambda: subject.compile_static(inputs)(inputs)), str)
             return "invalid" if is_invalid else "failed", None if is_invalid else f"{subject}\n{error}"
         outcomes = set[str]()
         for sizes in _combinations(subject, random.Random(trial.seed)):
@@ -66,7 +74,7 @@ def run(trial: Trial) -> tuple[str, str | None]:
             if mismatch is not None:
                 return outcome, f"{subject}\n{subject.inputs} with {sizes}: {mismatch}"
             outcomes.add(outcome)
-    return next(outcome for outcome in (WITHOUT_REFERENCE, EVALUATED, "compared") if outcome in outcomes), None
+    return next(outcome for outcome in (WITHOUT_REFERENCE, ROUNDED, EVALUATED, "compared") if outcome in outcomes), None
 
 
 class Subject(Protocol):
@@ -79,16 +87,16 @@ class Subject(Protocol):
         """Return inputs of small integers."""
         ...
 
-    def compile_dynamic(self) -> Callable[[Sequence[Array]], Results]:
+    def compile_dynamic(self) -> Program:
         """Return the program with symbolic sizes."""
         ...
 
-    def run_static(self, inputs: Sequence[Array]) -> Results | str:
-        """Return the results of the program compiled for these input shapes, or the error that it raises."""
+    def compile_static(self, inputs: Sequence[Array]) -> Program:
+        """Return the program for these input shapes, which may be compiled at its first call."""
         ...
 
-    def evaluate(self, inputs: Sequence[Array]) -> Results | str:
-        """Return the results without a compiled program, or the error that the evaluation raises."""
+    def evaluate(self, inputs: Sequence[Array]) -> Results:
+        """Return the results without a compiled program."""
         ...
 
 
@@ -103,24 +111,21 @@ class GraphSubject:
     def draw_inputs(self, sizes: Mapping[str, int]) -> Sequence[Array]:
         return _draw_inputs(self.inputs, self._trial.seed, sizes)
 
-    def compile_dynamic(self) -> Callable[[Sequence[Array]], Results]:
+    def compile_dynamic(self) -> Program:
         model = dlc.compile_model(self._model, target=self._trial.target, num_threads=1, cache=False)
         return lambda inputs: self._call(model, inputs)
 
-    def run_static(self, inputs: Sequence[Array]) -> Results | str:
+    def compile_static(self, inputs: Sequence[Array]) -> Program:
         shapes = {name: array.shape for name, array in zip(self.inputs, inputs, strict=True)}
-        return _results(
-            lambda: self._call(
-                dlc.compile_model(self._model, target="reference", input_shapes=shapes, num_threads=1, cache=False), inputs
-            )
-        )
+        model = dlc.compile_model(self._model, target="reference", input_shapes=shapes, num_threads=1, cache=False)
+        return lambda inputs: self._call(model, inputs)
 
-    def evaluate(self, inputs: Sequence[Array]) -> Results | str:
+    def evaluate(self, inputs: Sequence[Array]) -> Results:
         try:
             results = ReferenceEvaluator(self._model).run(None, dict(zip(self.inputs, inputs, strict=True)))
-            return list(map(np.asarray, results))
         except Exception as error:  # onnx.reference raises errors of many types.
-            return f"{type(error).__name__}: {error}"
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+        return list(map(np.asarray, results))
 
     def _call(self, model: Model, inputs: Sequence[Array]) -> Results:
         return list(model(dict(zip(self.inputs, inputs, strict=True))).values())
@@ -139,18 +144,18 @@ class FunctionSubject:
     def draw_inputs(self, sizes: Mapping[str, int]) -> Sequence[Array]:
         return _draw_inputs(self.inputs, self._trial.seed, sizes)
 
-    def compile_dynamic(self) -> Callable[[Sequence[Array]], Results]:
+    def compile_dynamic(self) -> Program:
         function = self._function.python_function(dlc.numpy)
         jitted = dlc.jit(target=self._trial.target, num_threads=1, cache=False, dynamic=self._function.dynamic)(function)
         return lambda inputs: jitted(*inputs)
 
-    def run_static(self, inputs: Sequence[Array]) -> Results | str:
+    def compile_static(self, inputs: Sequence[Array]) -> Program:
         jitted = dlc.jit(target="reference", num_threads=1, cache=False)(self._function.python_function(dlc.numpy))
-        return _results(lambda: jitted(*inputs))
+        return lambda inputs: jitted(*inputs)
 
-    def evaluate(self, inputs: Sequence[Array]) -> Results | str:
+    def evaluate(self, inputs: Sequence[Array]) -> Results:
         with dlc.disable_jit():
-            return self.run_static(inputs)
+            return self.compile_static(inputs)(inputs)
 
     def __str__(self) -> str:
         return str(self._function)
@@ -171,28 +176,48 @@ def _combinations(subject: Subject, rng: random.Random) -> list[dict[str, int]]:
     return combinations
 
 
-def _compare(
-    subject: Subject, dynamic: Callable[[Sequence[Array]], Results], sizes: Mapping[str, int]
-) -> tuple[str, str | None]:
+def _compare(subject: Subject, dynamic: Program, sizes: Mapping[str, int]) -> tuple[str, str | None]:
     """Return the outcome of a comparison, and a description of a difference or None."""
     inputs = subject.draw_inputs(sizes)
-    expected, got = subject.run_static(inputs), _results(lambda: dynamic(inputs))
+    programs = list[Program]()
+
+    def static(inputs: Sequence[Array]) -> Results:
+        if not programs:
+            programs.append(subject.compile_static(inputs))
+        return programs[0](inputs)
+
+    reference = static
+    expected, got = _results(lambda: static(inputs)), _results(lambda: dynamic(inputs))
     outcome = "compared"
     if isinstance(expected, str) and not isinstance(got, str) and expected.startswith(UndecidableError.__name__):
-        outcome, expected = EVALUATED, subject.evaluate(inputs)
+        outcome, reference = EVALUATED, subject.evaluate
+        expected = _results(lambda: reference(inputs))
         if isinstance(expected, str):
             return WITHOUT_REFERENCE, None
+    difference = _difference(expected, got)
+    if difference is None:
+        return outcome, None
+    for mode in ROUNDING_MODES:
+        with rounding(mode):
+            rounded = _results(lambda: reference(inputs))
+        if _difference(expected, rounded) is not None:
+            return ROUNDED, None
+    return "wrong", difference
+
+
+def _difference(expected: Results | str, got: Results | str) -> str | None:
+    """Describe the first difference of results or errors; None if there is none."""
     if isinstance(expected, str) or isinstance(got, str):
-        is_error = isinstance(expected, str) and isinstance(got, str)
-        return (outcome, None) if is_error else ("wrong", f"static: {_format(expected)}; dynamic: {_format(got)}")
+        are_errors = isinstance(expected, str) and isinstance(got, str)
+        return None if are_errors else f"static: {_format(expected)}; dynamic: {_format(got)}"
     for k, (want, result) in enumerate(zip(map(np.asarray, expected), map(np.asarray, got), strict=True)):
         if (
             result.shape != want.shape
             or result.dtype != want.dtype
             or not np.allclose(result, want, rtol=1e-5, atol=1e-5, equal_nan=True)
         ):
-            return "wrong", f"result {k}: expected {want.shape}, dynamic {result.shape}\n{want}\n{result}"
-    return outcome, None
+            return f"result {k}: expected {want.shape}, dynamic {result.shape}\n{want}\n{result}"
+    return None
 
 
 def _draw_inputs(inputs: Mapping[str, tuple[str | int, ...]], seed: int, sizes: Mapping[str, int]) -> list[Array]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
 import dlc
@@ -90,3 +91,49 @@ def test_a_size_of_1_that_broadcasts_does_not_keep_shapes_of_later_ops() -> None
     for k in (2, 4, 1, 7):
         x = np.arange(2 * k, dtype=np.float32).reshape(k, 2)
         np.testing.assert_array_equal(model(x)["y"], x[:, 1:])
+
+
+# Graphs of data-dependent sizes, of which only some have the types for symbolic sizes, with inputs of different sizes.
+DATA_DEPENDENT: dict[str, tuple[str, list[NDArray[np.float32]]]] = {
+    "copied": (
+        "p = NonZero(x) f = Cast<to = 1>(p) n = Shape<start = 1>(p) s = Concat<axis = 0>(n, minus_one, two) y = Reshape(f, s)",
+        [np.ones((3, 4), np.float32), np.ones((16, 0), np.float32), np.zeros((3, 4), np.float32)],
+    ),
+    "broadcast": (
+        "flat = Reshape(x, minus_one) u = Unique(x) m = Greater(flat, zero) c = Compress(flat, m) a = Add(u, c) "
+        "n = Shape(a) r = ConstantOfShape(n) y = Concat<axis = 0>(a, r)",
+        [np.float32(x) for x in ([[1, 2, 3]], [[1, 1, 1]], [[2]], [[-1, -1]], [[1], [1]])],
+    ),
+    "expanded": (
+        "u = Unique(x) n = Shape(x) e = Expand(u, n) y = Relu(e)",
+        [np.arange(12, dtype=np.float32).reshape(shape) % 6 for shape in ((2, 6), (12, 1))],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DATA_DEPENDENT)
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_data_dependent_sizes_of_other_types(name: str, target: str) -> None:
+    nodes, inputs = DATA_DEPENDENT[name]
+    constants = "int64[1] minus_one = {-1}, int64[1] two = {2}, float zero = {0.0}"
+    proto = onnx.parser.parse_model(f"{HEADER} (float[N, M] x) => (y) <{constants}> {{ {nodes} }}")
+    model = dlc.compile_model(proto, target=target, cache=False, num_threads=1)
+    for x in inputs:
+        (expected,) = ReferenceEvaluator(proto).run(None, {"x": x})
+        np.testing.assert_array_equal(model(x)["y"], expected)
+        static = dlc.compile_model(proto, target=target, input_shapes={"x": x.shape}, cache=False, num_threads=1)
+        np.testing.assert_array_equal(static(x)["y"], expected)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_a_composite_op_whose_sizes_a_guard_makes_equal(target: str) -> None:
+    """The rows have 2 · N · M elements by their type, and 48 by the scales."""
+    proto = onnx.parser.parse_model(
+        f"{HEADER} (float[N, M] x) => (uint8[R, 48] y) <float[48] scales = {{{', '.join(['0.5'] * 48)}}}, int64[2] one_row = {{1, -1}}> "
+        "{ row = Reshape(x, one_row) rows = Concat<axis = 1>(row, row) y = QuantizeLinear<axis = 1>(rows, scales) }"
+    )
+    model = dlc.compile_model(proto, target=target, cache=False)
+    for shape in ((4, 6), (24, 1), (3, 8)):
+        x = np.arange(24, dtype=np.float32).reshape(shape)
+        (expected,) = ReferenceEvaluator(proto).run(None, {"x": x})
+        np.testing.assert_array_equal(model(x)["y"], expected)

@@ -35,6 +35,24 @@ def test_roll_and_split_a_selection(limit: int) -> None:
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_an_inferred_size_next_to_that_of_an_empty_selection(target: str) -> None:
+    def reshaped(m: Any, x: Any) -> Any:
+        selected = x[x > 2]
+        pairs = m.stack([selected, selected])
+        return m.reshape(pairs, (pairs.shape[1], -1)), m.reshape(pairs, (pairs.shape[1] * 2, -1))
+
+    dynamic = dlc.jit(lambda x: reshaped(dnp, x), dynamic=DYNAMIC, target=target)
+    for got, expected in zip(dynamic(FIVE), reshaped(np, FIVE), strict=True):
+        np.testing.assert_array_equal(got, expected)
+    assert [y.shape for y in dynamic(np.zeros(5, np.float32))] == [(0, 2), (0, 1)]
+    # No element can be selected from none: a function traced for this size has static sizes of 0.
+    static = dlc.jit(lambda x: reshaped(dnp, x), target=target)
+    for function in (static, dynamic):
+        with pytest.raises(ShapeError, match="0 elements of shape"):
+            function(FIVE[:0])
+
+
 LOOPS: dict[str, Callable[[Any], Any]] = {
     "read": lambda x: lax.fori_loop(0, x.shape[0], lambda i, total: total + x[i] ** 2, np.float32(0)),
     "read by a vector": lambda x: lax.fori_loop(0, x.shape[0], lambda i, total: total + dnp.take(x, i + dnp.zeros(2, int)).sum(), np.float32(0)),

@@ -35,6 +35,7 @@ from dlc.dialects.entry import outputs_of, sizes_of
 from dlc.errors import ShapeError
 from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func, walk_ops
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
+from dlc.runtime.program.size_binding import OutOfDomainError
 from dlc.shapes.dims import is_static, substitute
 from dlc.shapes.input_sizes import bind_sizes
 from dlc.shapes.ranges import require_in_range
@@ -118,7 +119,10 @@ class DataDependentSizeError(Exception):
 
 
 def _with_sizes(module: ModuleOp, function: str, inputs: Sequence[Array]) -> ModuleOp:
-    """Return the module with its symbolic sizes bound by the shapes of the inputs."""
+    """Return the module with its symbolic sizes bound by the shapes of the inputs.
+
+    Raises OutOfDomainError if these violate a guard of a data-dependent size, such as of one that they make 0.
+    """
     sizes: dict[str, int] = {}
     ranges = size_ranges(module)
     for name, callee in _functions(module):
@@ -127,7 +131,10 @@ def _with_sizes(module: ModuleOp, function: str, inputs: Sequence[Array]) -> Mod
                 shape = sizes_of(value) if isinstance(value.type, MemRefType) else dl_shape_of(value)
                 bind_sizes(shape, array.shape, sizes)
                 require_in_range(f"argument of type {value.type}", shape, sizes, ranges)
-    return _bind_module(module, sizes) if sizes else module
+    try:
+        return _bind_module(module, sizes) if sizes else module
+    except ShapeError as error:
+        raise OutOfDomainError(str(error)) from error
 
 
 def _bind_module(module: ModuleOp, sizes: Mapping[str, int]) -> ModuleOp:

@@ -9,7 +9,7 @@ from onnx import GraphProto
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Tensor, element_type_of, rank_of, shape_of, tensor_type
-from dlc.dialects.dl.data_dependent.selection import SelectionOp
+from dlc.dialects.dl.data_dependent.selection import max_selection_sizes
 from dlc.errors import ModelError
 from dlc.frontend.emitter import Emitter, ImportedValue, discard_block
 from dlc.frontend.onnx.node import OnnxNode
@@ -17,7 +17,8 @@ from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.onnx.values import NonTensorValue
 from dlc.frontend.problems import AlreadyReported, NodeProblem, Problem, join_messages
 from dlc.ir import Block, i64
-from dlc.shapes.dims import Dim, Size, substitute
+from dlc.shapes.dims import Size
+from dlc.shapes.polynomials import largest_size
 
 table = ConverterTable()
 
@@ -94,13 +95,7 @@ def _max_size(inner: Emitter, size: Size) -> Size | None:
     """Return an upper bound of a size, in terms of sizes defined outside of the branch; None if there is none."""
     block = inner.build.insertion_point
     assert isinstance(block, Block)
-    bounds = {str(op.count): op.max_size for op in block.walk() if isinstance(op, SelectionOp) and isinstance(op.count, Dim)}
-    while local_symbols := [symbol for symbol in Dim.lift(size).symbols() if symbol in bounds]:
-        known_bounds = {symbol: bound for symbol in local_symbols if (bound := bounds[symbol]) is not None}
-        if len(known_bounds) < len(local_symbols):
-            return None
-        size = substitute(size, known_bounds)
-    return size
+    return largest_size(size, max_selection_sizes([block]))
 
 
 def _common_shape(node: OnnxNode, result: int, then: _Branch, otherwise: _Branch) -> list[Size]:
