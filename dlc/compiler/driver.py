@@ -112,7 +112,8 @@ def compile_specialization(
                 return None
             if specialization is None:
                 warnings.warn(f"{program.name} is specialized per shape: {reason}", stacklevel=10)
-            model = _specialized_model(compilation, specialization).model(takes_device_arrays=backend.takes_device_arrays)
+            specialized = _specialized_model(compilation, specialization, reason)
+            model = specialized.model(takes_device_arrays=backend.takes_device_arrays)
             specialization = Specialization(model, domain)
     clear_large_memo_tables()
     specialization.program.set_execution(options)
@@ -160,18 +161,19 @@ def _compile(
     compilation: Compilation, file: CachedFile | None = None, rebuild_module: Callable[[], ModuleOp] | None = None
 ) -> Model:
     start = perf_counter()
-    general, compilation.report.specialization_reason = _compile_domain(compilation, file, rebuild_module)
+    general, reason = _compile_domain(compilation, file, rebuild_module)
+    compilation.report.specialization_reason = reason
     compilation.report.seconds += perf_counter() - start
     if general is not None and general.covers_all_sizes:
         return general.program
     if general is not None:
         compilation.report.dynamic_domain = str(general.domain)
-    specialized = _specialized_model(replace(compilation, program=compilation.program.copy_to_memory()), general)
+    specialized = _specialized_model(replace(compilation, program=compilation.program.copy_to_memory()), general, reason)
     return specialized.model(takes_device_arrays=compilation.backend.takes_device_arrays)
 
 
-def _specialized_model(compilation: Compilation, dynamic: Specialization[Model] | None) -> SpecializedModel:
-    """Return the model that is specialized at run time for sizes that no earlier specialization serves.
+def _specialized_model(compilation: Compilation, dynamic: Specialization[Model] | None, reason: str | None) -> SpecializedModel:
+    """Return the model that is specialized at run time for sizes that no earlier specialization serves, for this reason.
 
     These are the sizes of the input symbols, or the data-dependent sizes if all input shapes are static. A model is imported
     again if its symbolic types do not hold for the sizes of a call, such as for those that clamp a slice.
@@ -221,6 +223,7 @@ def _specialized_model(compilation: Compilation, dynamic: Specialization[Model] 
         data_dependent_sizes=data_dependent,
         compute_sizes=compute_sizes if data_dependent else None,
         advice="`dlc compile` reports for which sizes one program is compiled ahead of time, and why not for all",
+        reason=reason,
     )
     return specialized
 
@@ -244,12 +247,8 @@ def _compile_domain(
         compilation, rebuild_module = expanded, None
     if not compilation.program.sizes and not data_dependent_sizes(compilation.program):
         return Specialization(_model(compilation, file, rebuild_module)), None
-    if not compilation.program.sizes and not compilation.backend.accepts_symbolic_sizes:
-        data_dependent = ", ".join(data_dependent_sizes(compilation.program))
-        raise UnsupportedError(
-            f"{compilation.program.name}: data-dependent sizes {data_dependent} are not supported by {compilation.backend}, "
-            "whose kernels have static shapes; a backend whose kernels take sizes as arguments sets `accepts_symbolic_sizes`"
-        )
+    if not compilation.program.sizes:
+        _require_supported_sizes(compilation)
     reason = reason_to_specialize(compilation)
     if reason is not None:
         return None, reason
@@ -269,6 +268,15 @@ def _compile_domain(
     except (UnsupportedError, ShapeError) as error:
         # Errors that do not depend on sizes are raised again by the specialization; bugs of dlc are not caught here.
         return None, str(error).partition("\n")[0]
+
+
+def _require_supported_sizes(compilation: Compilation) -> None:
+    """Raise UnsupportedError for data-dependent sizes if kernels of the backend have static shapes."""
+    if not compilation.backend.accepts_symbolic_sizes and (sizes := data_dependent_sizes(compilation.program)):
+        raise UnsupportedError(
+            f"{compilation.program.name}: data-dependent sizes {', '.join(sizes)} are not supported by {compilation.backend}, "
+            "whose kernels have static shapes; a backend whose kernels take sizes as arguments sets `accepts_symbolic_sizes`"
+        )
 
 
 def _model(
@@ -293,16 +301,14 @@ def reason_to_specialize(compilation: Compilation) -> str | None:
 def emit(program: Program, format: str, target: str | Backend = "cpu", options: Options | None = None) -> str:
     """Return the IR at the end of a stage, or the kernels in a listing format of the target (`llvm`, `asm`, `opencl`).
 
-    Raises ShapeError for symbolic dimensions that the target does not support, and UnsupportedError for data-dependent sizes.
+    Raises ShapeError for symbolic dimensions that the target does not support, and UnsupportedError for such data-dependent
+    sizes.
     """
     infos = ", ".join(map(str, (*program.inputs, *program.outputs)))
-    if data_dependent_sizes(program):
-        raise UnsupportedError(
-            f"{program.name}: data-dependent sizes: {infos}; use `dlc run --dump-ir` to see the IR of its segments"
-        )
     options = options or Options()
     backend = backend_of(target, options.device)
-    compilation = Compilation(program, backend, options)
+    compilation = _expand_data_dependent(Compilation(program, backend, options))
+    _require_supported_sizes(compilation)
     if reason := reason_to_specialize(compilation):
         raise ShapeError(f"{program.name}: symbolic dimensions: {infos}; {reason}: set the shapes of the inputs")
     kernel_backend = None if isinstance(backend, ModuleBackend) else cast("KernelBackend[Any, Any]", backend)
@@ -314,7 +320,8 @@ def emit(program: Program, format: str, target: str | Backend = "cpu", options: 
     if kernel_backend is None or format not in formats:
         lowering.until(format)
         return print_module(lowering.module)
-    lowering.run((*lowering.stages(kernels=False), *lowering.stages(kernels=True)))
+    lowering.to_kernels()
+    lowering.run(lowering.stages(kernels=True))
     texts = {kernel.sym_name.data: kernel_backend.emit(kernel) for kernel in kernels_of(lowering.module)}
     layers = kernel_origins(lowering.module)
     return kernel_backend.show(format, texts, {name: kernel_header(name, layers.get(name, [])) for name in texts})

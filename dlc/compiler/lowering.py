@@ -108,21 +108,25 @@ class Lowering:
             step(module)
         return module
 
-    def to_kernels(self) -> None:
-        """Run the module-wide stages; with data-dependent sizes, run them on each segment separately."""
+    def to_kernels(self, until: str | None = None) -> None:
+        """Run the module-wide stages, or those up to `until`; with data-dependent sizes, on each segment separately."""
         stages = self.stages(kernels=False)
+        names = [s.name for s in stages]
+        end = len(names) if until not in names else len(names) - names[::-1].index(until)
         if not contains(self.module, DataDependent):
-            self.run(stages)
+            self.run(stages[:end])
             return
         segments = split(replace(self._compilation.program, module=decompose_selections(self.module)))
 
         def lower_segment(segment: Segment, options: Options) -> ModuleOp:
             segment_lowering = Lowering(self._compilation.for_segment(segment.program, options))
-            segment_lowering.run(segment_lowering.stages(kernels=False))
+            segment_lowering.run(segment_lowering.stages(kernels=False)[:end])
             return segment_lowering.module
 
         self.module = link_segments(segments, self._compilation.options, lower_segment)
         self._create_module, self._applied_steps = self.module.clone().clone, []
+        if end < len(stages):
+            return
         # Hoist weight expressions out of loop bodies, order the writes to donated arguments after reads in other segments,
         # update the states of loops of several segments in place, and deduplicate the kernels of all segments.
         passes = LoopInvariantCodeMotionPass(), ReuseDonatedPass(), UpdateInPlacePass(), DedupeKernelsPass()
@@ -156,9 +160,11 @@ class Lowering:
         names = [s.name for s in self.plan]
         if stage not in names:
             raise UnsupportedError(f"no stage {stage!r} remains; the remaining stages are {', '.join(names) or 'none'}")
-        end = len(names) - names[::-1].index(stage)
+        self.to_kernels(stage)
+        kernel_stages = self.stages(kernels=True)
+        names = [s.name for s in kernel_stages]
         if stage == HOST.name:
-            self.run(self.plan[: names.index(HOST.name)])
+            self.run(kernel_stages)
             self.host()
-        else:
-            self.run(self.plan[:end])
+        elif stage in names:
+            self.run(kernel_stages[: len(names) - names[::-1].index(stage)])

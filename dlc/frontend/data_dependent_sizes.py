@@ -6,7 +6,6 @@ Operations that would be valid for some data only, such as adding arrays of two 
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from functools import reduce
@@ -15,6 +14,7 @@ from dlc.dialects.dl.base import DlOp, PropertyValue, shape_of
 from dlc.dialects.dl.data_dependent.selection import SelectionOp, max_selection_sizes
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.errors import ShapeError
+from dlc.frontend.size_guards import known_data_dependent_sizes
 from dlc.frontend.value_numbering import ValueNumbering
 from dlc.ir import Block, Operation, SSAValue
 from dlc.shapes.dims import Dim, Size
@@ -33,7 +33,10 @@ class DataDependentSizes:
         self._blocks: dict[str, Block] = {}
 
     def new_symbol(self, op: type[SelectionOp], location: str) -> Size:
-        """Create the symbol for the result size of an op at the source location `location`."""
+        """Create the symbol for the result size of an op at the source location `location`.
+
+        Return its value if the function is traced for it.
+        """
         used_symbols = {
             symbol for a in self._active_blocks[0].args for size in shape_of(a) for symbol in Dim.lift(size).symbols()
         }
@@ -41,7 +44,7 @@ class DataDependentSizes:
         name = next(n for k in candidates if (n := f"count{k}") not in self._descriptions and n not in used_symbols)
         self._descriptions[name] = f"{name} is the result size of {op.name}" + (f" at {location}" if location else "")
         self._blocks[name] = self._active_blocks[-1]
-        return Dim.symbol(name)
+        return known_data_dependent_sizes.get().get(name, Dim.symbol(name))
 
     def is_data_dependent(self, size: Size) -> bool:
         """Return whether a size depends on data of the function."""
@@ -57,7 +60,7 @@ class DataDependentSizes:
     def cancel_common_factors(self, dividend: Size, divisor: Size) -> tuple[Size, Size]:
         """Divide two sizes by the data-dependent factors of both."""
         monomials = [Counter(m) for size in (dividend, divisor) for m in Dim.lift(size).terms]
-        shared = reduce(operator.and_, monomials).elements()
+        shared = reduce(lambda a, b: a & b, monomials).elements()
         factor = Dim({tuple(atom for atom in shared if self.is_data_dependent(Dim({(atom,): 1}))): 1}).simplified()
         return dividend // factor, divisor // factor
 

@@ -39,6 +39,7 @@ from dlc.runtime.cpu.code.native import reserve_pools
 from dlc.runtime.cpu.direct_calls import DirectCall
 from dlc.runtime.models.model import Model, as_result
 from dlc.runtime.models.specializations import Specialization, Specializations
+from dlc.runtime.models.specialized_model import SpecializedModel
 from dlc.runtime.opencl.array import DeviceArray
 from dlc.runtime.requests.future import Future
 from dlc.runtime.requests.request_queue import RequestQueue
@@ -224,9 +225,17 @@ class JitFunction(Submittable):
         The file of a function on a mesh contains the program of a rank, on shards. It serves all ranks, unless a constant is
         split: then each rank saves a file of its own.
 
+        Sizes that cannot be symbolic are those of the arguments, with a warning.
+
         Raises DlcError for another suffix, and UnsupportedError for a function that partly runs in Python.
         """
-        save_model(self._lower_for(args, kwargs, prefers_general=True).compile(), to_path(path))
+        model = self._lower_for(args, kwargs, prefers_general=True).compile()
+        if isinstance(model.artifact, SpecializedModel) and model.artifact.is_empty:
+            warnings.warn(
+                f"{self._parameters.name} is saved for the shapes of its arguments: {model.artifact.reason}", stacklevel=2
+            )
+            model = self._lower(self._parameters.arguments(args, kwargs), ()).compile()
+        save_model(model, to_path(path))
 
     def explore(self, *args: Any, **kwargs: Any) -> Page:
         """Return a report of the program that is compiled for these arguments, measured on them.

@@ -264,6 +264,16 @@ def test_slices_of_symbolic_axes_are_saved_for_all_sizes_or_like_calls(tmp_path:
             np.testing.assert_array_equal(saved(x=x[:4])["result"], short)
 
 
+def test_a_function_of_one_size_is_saved_for_it(tmp_path: Path) -> None:
+    f = dlc.jit(lambda x: x + np.ones(5, np.float32), dynamic={"x": {0: "N"}})
+    x = np.arange(5, dtype=np.float32)
+    with pytest.warns(UserWarning, match="is saved for the shapes of its arguments: .*dl.add requires N == 5"):
+        f.save(tmp_path / "f.dlc", x)
+    np.testing.assert_array_equal(dlc.load(tmp_path / "f.dlc")(x=x)["result"], x + 1)
+    with pytest.raises(UnsupportedError, match=r"at run time \(.*dl.add requires N == 5\), and was not called yet"):
+        f.lower(x).compile().save(tmp_path / "f.dlc")
+
+
 def test_lowered_functions_without_symbolic_sizes_are_static() -> None:
     @dlc.jit(dynamic={"x": {0: "N"}})
     def f(x: Any) -> Any:

@@ -10,7 +10,6 @@ import pytest
 
 from dlc.compiler import Program, compile, emit, load_program
 from dlc.compiler.segments import Segment, split
-from dlc.errors import UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.options import Options
 from dlc.runtime.models.model import Model
@@ -57,10 +56,12 @@ def test_one_segment_where_no_op_is_data_dependent() -> None:
     assert len(segments.steps) == 1 and not segments.is_split
 
 
-def test_emission_of_data_dependent_models_is_unsupported() -> None:
+def test_emission_of_data_dependent_models() -> None:
     for model in (positive(), positive(4)):
-        with pytest.raises(UnsupportedError, match=r"data-dependent sizes: .* kept: float32\[nonzero_0\]"):
-            emit(model, "linalg")
+        assert emit(model, "dl").count("dl.bind_size") == 2
+        text = emit(model, "linalg")
+        assert text.count("dl.bind_size") == 2 and "linalg.generic" in text
+        assert "define void @" in emit(model, "llvm")
 
 
 def test_each_segment_dumps_to_its_folder(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ class SpecializedModel:
         data_dependent_sizes: Data-dependent sizes that select a specialization. Programs check them when they run.
         compute_sizes: Computes these sizes, to compile a specialization for them.
         advice: Tells users how to reduce the number of compilations.
+        reason: Why no single program serves all calls, if known.
     """
 
     name: str
@@ -84,6 +85,7 @@ class SpecializedModel:
     data_dependent_sizes: tuple[str, ...] = ()
     compute_sizes: ComputeSizes | None = None
     advice: str = "give the values or shapes of its inputs when it is compiled (input_values, input_shapes)"
+    reason: str | None = None
 
     def __post_init__(self) -> None:
         self.specializations = Specializations(self.name, self.advice, self.entries)
@@ -161,9 +163,10 @@ class SpecializedModel:
         """
         if self.is_empty:
             option = "input_values" if self.values else "input_shapes"
+            reason = "" if self.reason is None else f" ({self.reason})"
             raise UnsupportedError(
-                f"{self.name}: it is specialized for {self.key_text} at run time, and was not called yet: call it with all "
-                f"that the file should support, or set them with {option}; inputs: {self.inputs_text}"
+                f"{self.name}: it is specialized for {self.key_text} at run time{reason}, and was not called yet: call it with "
+                f"all that the file should support, or set them with {option}; inputs: {self.inputs_text}"
             )
         entries = self._nonempty_entries
         headers = [entry.program.serialize(writer, _select_defaults(entry.program, defaults)) for entry in entries]
