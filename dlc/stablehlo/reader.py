@@ -38,6 +38,7 @@ from dlc.stablehlo import (
     elementwise,
     gather_scatter,
     linear_algebra,
+    random_bits,
     shardings,
     sorting,
     special_functions,
@@ -63,7 +64,7 @@ from dlc.stablehlo.syntax import Dense, FunctionSyntax, Op, Region, Type
 OPERATORS: ExtensionTable[str, Converter] = ExtensionTable("stablehlo_converters", {
     **elementwise.OPERATORS, **bits.OPERATORS, **data_movement.OPERATORS, **gather_scatter.OPERATORS,
     **contraction_reduction.OPERATORS, **window_reduction.OPERATORS, **sorting.OPERATORS,
-    **linear_algebra.OPERATORS, **special_functions.OPERATORS, **dynamic_shapes.OPERATORS,
+    **linear_algebra.OPERATORS, **special_functions.OPERATORS, **dynamic_shapes.OPERATORS, **random_bits.OPERATORS,
     "sdy.sharding_constraint": shardings.sharding_constraint,
 })  # fmt: skip
 COMPLEX_OPERATORS: Mapping[str, Converter] = {**complex_numbers.OPERATORS, **linear_algebra.COMPLEX_OPERATORS}
