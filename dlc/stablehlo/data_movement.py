@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of, shape_of
 from dlc.ir import SSAValue, i64
 from dlc.shapes.dims import Size
-from dlc.stablehlo.node import Converter, StableHloNode, sizes_of
+from dlc.stablehlo.node import STABLEHLO_ELEMENTS, Converter, StableHloNode, sizes_of
 
 
 def broadcast_in_dim(node: StableHloNode) -> SSAValue:
@@ -106,9 +108,19 @@ def pad_interior(node: StableHloNode, x: SSAValue, value: SSAValue, axis: int, c
     return node.build(dl.SliceOp, merged, starts=(0,) * len(sizes), limits=tuple(limits), strides=(1,) * len(sizes))
 
 
+def indices_as_i64(node: StableHloNode, indices: SSAValue) -> SSAValue:
+    """Convert indices to i64; larger ones, which are out of bounds as well, become its largest number."""
+    element = element_type_of(indices)
+    if element == i64:
+        return indices
+    if element == STABLEHLO_ELEMENTS["ui64"]:
+        indices = node.build(dl.MinimumOp, indices, node.scalar(np.iinfo(np.int64).max, indices))
+    return node.build(dl.CastOp, indices, to=i64)
+
+
 def _clamped_start(node: StableHloNode, index: SSAValue, max_start: int) -> SSAValue:
     """Return a start index as i64, clamped so that the slice is in bounds."""
-    index_i64 = node.build(dl.CastOp, index, to=i64) if element_type_of(index) != i64 else index
+    index_i64 = indices_as_i64(node, index)
     return node.build(dl.MinimumOp, node.build(dl.MaximumOp, index_i64, node.scalar(0, index_i64)), node.number(max_start))
 
 

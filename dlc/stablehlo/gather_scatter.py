@@ -17,6 +17,7 @@ from dlc.dialects.dl.base import element_type_of
 from dlc.dialects.dl.dtypes import is_bool
 from dlc.ir import SSAValue, i8, i64
 from dlc.stablehlo.body_numbering import binary_op, returned
+from dlc.stablehlo.data_movement import indices_as_i64
 from dlc.stablehlo.node import Converter, StableHloNode, parse_fields, sizes_of
 from dlc.stablehlo.syntax import Region
 
@@ -77,7 +78,7 @@ def _element_indices(node: StableHloNode, indices: SSAValue, windows: WindowDims
         )
     else:
         indices = node.reshape(indices, (*sizes_of(indices), 1))
-    indices = build(dl.CastOp, indices, to=i64) if element_type_of(indices) != i64 else indices
+    indices = indices_as_i64(node, indices)
     outer = sizes_of(indices)[:-1]
     shape = (*outer, *(windows.sizes[a] for a in windows.indexed_window_dims))
 

@@ -506,6 +506,23 @@ def test_constants_keep_the_signs_of_zeros() -> None:
     np.testing.assert_array_equal(np.signbit(run(lines, I)[0]), [False, True])
 
 
+def test_indices_above_the_range_of_i64() -> None:
+    """They are clamped to the last position, and dropped by a scatter."""
+    lines = (
+        "%0 = stablehlo.dynamic_slice %a, %b, sizes = [2] : (tensor<3xi32>, tensor<ui64>) -> tensor<2xi32>\n"
+        "%p = stablehlo.reshape %b : (tensor<ui64>) -> tensor<1x1xui64>\n"
+        '%1 = "stablehlo.gather"(%a, %p) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0], '
+        "start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1>}> : (tensor<3xi32>, tensor<1x1xui64>) -> "
+        "tensor<1xi32>\n"
+        '%2 = "stablehlo.scatter"(%a, %p, %1) <{scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0], '
+        "scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({\n^bb0(%q: tensor<i32>, %r: tensor<i32>):\n"
+        "  stablehlo.return %r : tensor<i32>\n}) : (tensor<3xi32>, tensor<1x1xui64>, tensor<1xi32>) -> tensor<3xi32>\n"
+        "return %0, %1, %2 : tensor<2xi32>, tensor<1xi32>, tensor<3xi32>"
+    )
+    for got, wanted in zip(run(lines, I, np.array(1 << 63, np.uint64)), (I[1:], I[2:], I), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
 def test_map() -> None:
     lines = (
         "%k = stablehlo.constant dense<2> : tensor<i32>\n"
