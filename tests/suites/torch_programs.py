@@ -202,7 +202,12 @@ def _requires_gradient(torch: Any, result: Any) -> bool:
 
 def _array(torch: Any, result: Any) -> Any:
     # A number of Python has double precision.
-    tensor = torch.as_tensor(result, dtype=torch.float64 if isinstance(result, float) else None).detach().resolve_conj().resolve_neg()
+    tensor = (
+        torch.as_tensor(result, dtype=torch.float64 if isinstance(result, float) else None)
+        .detach()
+        .resolve_conj()
+        .resolve_neg()
+    )
     return tensor.float().numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
