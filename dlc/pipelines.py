@@ -59,6 +59,7 @@ from dlc.passes.linalg.library_kernels import tracer_tables
 from dlc.passes.linalg.lower_kernels_to_linalg import LowerKernelsToLinalgPass
 from dlc.passes.loop_kernels.loops_to_kernels import LoopsToKernelsPass
 from dlc.passes.loops.cse_kernels import CseKernelsPass
+from dlc.passes.loops.expand_compress import ExpandCompressPass
 from dlc.passes.loops.expand_math import ExpandMathPass
 from dlc.passes.loops.forward_stores import ForwardStoresPass
 from dlc.passes.loops.forward_to_next_iteration import ForwardToNextIterationPass
@@ -206,6 +207,7 @@ def _builtin_stages(target: Target, numerics: str, weights: str, group: int, pre
                 ForwardStoresPass(),
                 ForwardToNextIterationPass(),
                 ExpandMathPass(precise=is_strict, fused=target.has_fma),
+                ExpandCompressPass(target),
                 UnrollReductionsPass(target),
                 *prefetch,
                 CseKernelsPass(),

@@ -75,6 +75,11 @@ class Target:
     has_f16_conversion: bool = False
 
     @property
+    def can_compress(self) -> bool:
+        """Return whether vectors are permuted by masks in a few instructions (`vector.compress`)."""
+        return "avx2" in self.features
+
+    @property
     def without_costs(self) -> Target:
         """The target with the default cost model, as compiled code records it."""
         return replace(self, costs=CostModel())

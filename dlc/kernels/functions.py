@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from dlc.dialects.compress import CompressOp
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.dtypes import is_bool, is_float
 from dlc.dialects.dl.interfaces import storage_type
@@ -103,6 +104,20 @@ def dot(a: Value, b: Value, total: Value | None = None) -> Value:
     for p in range(a.shape[1]):
         total = fma(a.derived(memory.block((0, p), (shape[0], 1), (0, 1))), b[p], total)
     return total
+
+
+def compress(mask: Value, x: Value) -> tuple[Value, Value]:
+    """Return the elements of a vector whose lanes are true in `mask`, first and in order, and their number as an index.
+
+    The other lanes have unspecified values.
+    """
+    trace = current_kernel_trace("compress")
+    op = CompressOp.create(
+        operands=[mask.require_usable().kernel_value.ssa, x.require_usable().kernel_value.ssa],
+        result_types=[x.kernel_value.type, index_type],
+    )
+    result = x.derived(trace.builder.op(op, signed=x.kernel_value.signed))
+    return result, x.index_of(KernelValue(trace.builder, op.count), Interval(0, x.shape[0]))
 
 
 def _math(name: str, op: type[Operation], doc: str, *attributes: str) -> Callable[[Value], Value]:

@@ -10,6 +10,7 @@ from dlc.library_kernels import matrix_factorizations
 from dlc.library_kernels.axis_scans import accumulate, arg_extremum
 from dlc.library_kernels.decision_trees import forest
 from dlc.library_kernels.non_max_suppression import non_max_suppression
+from dlc.library_kernels.partition import partition
 from dlc.library_kernels.rank_selection import select_ranks
 from dlc.library_kernels.sorting import smallest, sort_columns, sort_digits
 from dlc.library_kernels.trace_body import traced
@@ -24,6 +25,7 @@ _BUILTIN: dict[type[LibraryKernel], BodyTracer] = {
     dl.RadixSortOp: traced(sort_digits),
     dl.SmallestKOp: traced(smallest),
     dl.OrderStatisticsOp: traced(select_ranks),
+    dl.PartitionOp: traced(partition),
     dl.TreeEnsembleOp: traced(forest),
     dl.TrueIndicesOp: traced(true_indices),
     dl.SuppressOverlapsOp: traced(non_max_suppression, is_batched=True),

@@ -38,7 +38,7 @@ _TRANSPOSE_TILE_ELEMENTS = 8
 def sort_columns(op: dl.NetworkSortOp, x: ArrayReference, y: ArrayReference) -> None:
     """Sort tiles of columns in a local buffer, one column per lane; rows are transposed into columns."""
     (rows, _, columns), n = x.shape, int(x.shape[1])
-    keys = _SortKeys(x.dtype, flag(op.descending))
+    keys = SortKeys(x.dtype, flag(op.descending))
     has_rows_as_columns = is_one(columns)
     outer, lanes = (1, rows) if has_rows_as_columns else (rows, columns)
     max_width, work = rows_per_network(n, element_type_of(op.x)), n * n.bit_length() ** 2
@@ -54,13 +54,13 @@ def sort_columns(op: dl.NetworkSortOp, x: ArrayReference, y: ArrayReference) -> 
             store(y, row, i, start, value=keys.to_element(local.load(i, 0, width=width)))
 
 
-def _column_buffer(n: int, width: int, keys: _SortKeys) -> ArrayReference:
+def _column_buffer(n: int, width: int, keys: SortKeys) -> ArrayReference:
     """Return a local buffer for columns of at most n keys."""
     # The vector is rounded up to a power of two lanes; the extra lanes hold arbitrary values.
     return k.buffer((n, 1 << (width - 1).bit_length()), keys.dtype, fill=None)
 
 
-def _sort_rows(x: ArrayReference, y: ArrayReference, keys: _SortKeys, local: ArrayReference, start: Value, width: int) -> None:
+def _sort_rows(x: ArrayReference, y: ArrayReference, keys: SortKeys, local: ArrayReference, start: Value, width: int) -> None:
     """Sort `width` rows from `start` on as columns of a local buffer; those beyond the array are ignored."""
     n, other_indices = x.shape[1], (0,) * (x.ndim - 2)
     for i, target, height in _row_strips(n, local.shape[0]):
@@ -83,7 +83,7 @@ def _row_strips(n: TracedSize, capacity: TracedSize) -> Iterator[tuple[Index, In
 
 
 @dataclass(frozen=True)
-class _SortKeys:
+class SortKeys:
     """Integer keys that compare like the elements: see Note [Sorting integers]."""
 
     element: Dtype
@@ -157,7 +157,7 @@ def sort_digits(op: dl.RadixSortOp, x: ArrayReference, y: ArrayReference, scratc
         for row in k.grid(rows, parallel=points_per_task(3 * n)):
             _sort_row_by_digits(op, x, y, scratch, row)
         return
-    capacity, keys = MAX_NETWORK_ELEMENTS, _SortKeys(x.dtype, descending=False)
+    capacity, keys = MAX_NETWORK_ELEMENTS, SortKeys(x.dtype, descending=False)
     for _, start, width in column_grid(1, columns=rows, width=lanes_of(x.dtype), work=n, is_masked=True):
         with k.when(_are_rows_short(op, x)):
             _sort_rows(x, y, keys, _column_buffer(capacity, width, keys), start, width)

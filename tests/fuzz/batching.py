@@ -34,7 +34,15 @@ TIMEOUT_SECONDS = 120
 # Ops that only passes after batching create (packed operands, sorting kernels) have no batching rule.
 EXCLUDED_OPS = {
     *(dl.PackOp, dl.UnpackOp, dl.MatmulWeightOnlyOp, dl.MatmulWeightOnlyDotOp),
-    *(dl.NetworkSortOp, dl.RadixSortOp, dl.SmallestKOp, dl.OrderStatisticsOp, dl.SearchsortedOp, dl.BinarySearchOp),
+    *(
+        dl.NetworkSortOp,
+        dl.RadixSortOp,
+        dl.SmallestKOp,
+        dl.OrderStatisticsOp,
+        dl.PartitionOp,
+        dl.SearchsortedOp,
+        dl.BinarySearchOp,
+    ),
 }
 
 

@@ -41,6 +41,8 @@ _TREES = (f32, i32, i32, i32, f32)
         (dl.ArgExtremumOp, f32, [(A, 50, 1)], {"segments": 8}),
         (dl.NetworkSortOp, f32, [(A, 7, 1)], {"descending": False}),
         (dl.NetworkSortOp, f32, [(A, 7, B)], {"descending": True}),
+        (dl.PartitionOp, f32, [(A, 100)], {"kth": 7}),
+        (dl.PartitionOp, i64, [(A, 10_000)], {"kth": 5_000}),
         (dl.OrderStatisticsOp, i32, [(A, 9)], {"ranks": (1, 3)}),
         (dl.SuppressOverlapsOp, _BOXES, [(A, N, 4), (A, N), (A,), (A,)], {}),
         (dl.TreeEnsembleOp, _TREES, [(A, 5), (77, 4), (11,), (2,), (77, 3)], {"kind": "add"}),

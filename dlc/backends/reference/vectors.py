@@ -11,6 +11,7 @@ import numpy as np
 from dlc.backends.reference.evaluation_context import Frame, elementwise, rule
 from dlc.backends.reference.scalars import fma, signed, unsigned
 from dlc.backends.reference.values import Array, MemrefView, Value, describe, expand, gather, rank, scatter, shape_of
+from dlc.dialects.compress import CompressOp
 from dlc.dialects.shape_cast import ShapeCastOp
 from dlc.errors import UnsupportedError
 from dlc.ir import AffineConstantExpr, AffineDimExpr, AffineMap, Operation, SSAValue, vector
@@ -140,6 +141,13 @@ def shape_cast(op: ShapeCastOp, frame: Frame) -> Sequence[Value]:
     source = frame.array(op.source)
     num_point_axes = source.ndim - rank(op.source.type)
     return (source.reshape((*source.shape[:num_point_axes], *shape_of(op.result))),)
+
+
+@rule(CompressOp)
+def compress(op: CompressOp, frame: Frame) -> Sequence[Value]:
+    mask, source = np.broadcast_arrays(frame.array(op.mask), frame.array(op.source))
+    order = np.argsort(~mask, axis=-1, kind="stable")
+    return np.take_along_axis(source, order, -1), np.asarray(np.count_nonzero(mask, axis=-1))
 
 
 @rule(vector.ExtractOp)

@@ -55,6 +55,7 @@ from dlc.dialects.dl.library_kernels import (
     decision_trees,
     factorization,
     loops,
+    partition,
     row_sorting,
     searchsorted,
     sorting,
@@ -66,6 +67,7 @@ from dlc.dialects.dl.library_kernels.decision_trees import *
 from dlc.dialects.dl.library_kernels.factorization import *
 from dlc.dialects.dl.library_kernels.loops import *
 from dlc.dialects.dl.library_kernels.loops import LoopBodyAttr
+from dlc.dialects.dl.library_kernels.partition import *
 from dlc.dialects.dl.library_kernels.row_sorting import *
 from dlc.dialects.dl.library_kernels.searchsorted import *
 from dlc.dialects.dl.library_kernels.sorting import *
@@ -122,6 +124,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     common_divisor,
     axis_scans,
     sorting,
+    partition,
     row_sorting,
     searchsorted,
     decision_trees,

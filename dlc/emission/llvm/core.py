@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -87,6 +88,11 @@ def lane_literals(type: Register, texts: list[str]) -> str:
     return f"<{', '.join(f'{scalar} {text}' for text in texts)}>"
 
 
+def global_name(name: str) -> str:
+    """Return the name of a global, quoted if necessary."""
+    return f"@{name}" if re.fullmatch(r"[\w$.-]+", name) and not name[0].isdigit() else '@"' + name.replace('"', "\\22") + '"'
+
+
 def mask_literal(type: Register) -> str:
     """Return the mask of the used lanes of a register."""
     return lane_literals(type.with_kind("i1"), ["1"] * type.used)
@@ -96,11 +102,14 @@ class LlvmWriter(KernelEmitter):
     """Instructions, literals and index expressions; the mixins in the other files of this folder add the rest."""
 
     language = "LLVM IR"
+    function_name = ""
 
     def __init__(self, kernel: func.FuncOp, target: Target, widths: ValueWidths, handlers: Handlers) -> None:
         super().__init__(kernel, target, widths.lanes, handlers)
         self._widths = widths
         self._counter = 0
+        # The definitions of constants in memory, by name.
+        self.global_constants: dict[str, str] = {}
 
     # Instructions
 
@@ -108,6 +117,12 @@ class LlvmWriter(KernelEmitter):
         """Return a new name."""
         self._counter += 1
         return f"{hint}{self._counter}"
+
+    def global_constant(self, suffix: str, definition: str) -> str:
+        """Return the name of a constant in memory that belongs to this function."""
+        name = global_name(f"{self.function_name}.{suffix}")
+        self.global_constants[name] = definition
+        return name
 
     def emit(self, text: str) -> None:
         """Append an instruction with side effects, or a terminator."""

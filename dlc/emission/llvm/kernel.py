@@ -17,10 +17,10 @@ The text has no module header and no numbered attribute groups, so that texts of
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from dlc.dialects.compress import CompressOp
 from dlc.dialects.sizes import size_arguments
 from dlc.emission.common import control, memory, vectors
 from dlc.emission.common.emitter import Handlers
@@ -29,7 +29,9 @@ from dlc.emission.common.linear_expression import LinearExpression
 from dlc.emission.common.registers import Register, element_bytes, memref_type
 from dlc.emission.llvm import arith
 from dlc.emission.llvm.alias_scopes import AliasScopes
+from dlc.emission.llvm.compress import compress
 from dlc.emission.llvm.control import LlvmControlWriter
+from dlc.emission.llvm.core import global_name
 from dlc.emission.llvm.dot_products import KernelAnalysis, LlvmDotProductWriter
 from dlc.emission.llvm.instruction_order import schedule_lines
 from dlc.emission.llvm.memory import LlvmMemoryWriter, prefetch
@@ -44,6 +46,7 @@ HANDLERS: Handlers = {
     **control.HANDLERS,
     **arith.HANDLERS,
     "memref.prefetch": prefetch,
+    CompressOp.name: compress,
 }
 
 
@@ -87,7 +90,7 @@ class GridWriter(LlvmDotProductWriter, LlvmMemoryWriter, LlvmVectorWriter, LlvmC
 
     def __init__(self, kernel: func.FuncOp, target: Target, analysis: KernelAnalysis, grid_index: int) -> None:
         super().__init__(kernel, target, analysis, HANDLERS)
-        self.name = _global(f"{self.kernel}.{grid_index}")
+        self.function_name = f"{self.kernel}.{grid_index}"
         self.used: list[int] = []  # The indices of the arguments that the function uses.
 
     def write(self, ops: Sequence[Operation]) -> Size:
@@ -142,11 +145,10 @@ class GridWriter(LlvmDotProductWriter, LlvmMemoryWriter, LlvmVectorWriter, LlvmC
             kind = "i64" if self.is_size(i) else "ptr"
             lines += [f"  %p{i} = getelementptr ptr, ptr %args, i64 {i}", f"  %a{i} = load {kind}, ptr %p{i}, align 8"]
         lines += schedule_lines(self.scopes[0].lines)
-        return (
-            f"define void {self.name}(ptr %args, i64 %task) {function_attributes(self.target)}{self.debug} {{\nentry:\n"
-            + "\n".join(lines)
-            + "\n}\n"
-        )
+        constants = [f"{name} = private unnamed_addr {text}\n" for name, text in self.global_constants.items()]
+        signature = f"define void {global_name(self.function_name)}(ptr %args, i64 %task)"
+        head = f"{signature} {function_attributes(self.target)}{self.debug} {{\nentry:\n"
+        return "".join(constants) + head + "\n".join(lines) + "\n}\n"
 
     def is_size(self, argument: int) -> bool:
         """Return whether an argument is an integer size instead of an address."""
@@ -164,8 +166,3 @@ def function_attributes(target: Target) -> str:
         f'nounwind "no-builtins" "target-cpu"="{target.cpu}" "target-features"="{features}" '
         f'"prefer-vector-width"="{8 * target.vector_bytes}"'
     )
-
-
-def _global(name: str) -> str:
-    """Return the name of a global, quoted if necessary."""
-    return f"@{name}" if re.fullmatch(r"[\w$.-]+", name) and not name[0].isdigit() else '@"' + name.replace('"', "\\22") + '"'

@@ -13,9 +13,10 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type
+from dlc.dialects.dl.library_kernels.row_sorting import is_rank_selection_faster
 from dlc.errors import ArgumentError, OutOfBoundsError, ShapeError
 from dlc.frontend.trace import Tracer, is_python_scalar
-from dlc.ir import Block
+from dlc.ir import Block, i32
 from dlc.numpy.apply import (
     ArrayLike,
     Operand,
@@ -31,6 +32,9 @@ from dlc.numpy.apply import (
     with_axis_or_flattened,
 )
 from dlc.numpy.functions.comparison import (
+    bitwise_and,
+    bitwise_left_shift,
+    bitwise_or,
     bitwise_xor,
     equal,
     greater,
@@ -46,8 +50,8 @@ from dlc.numpy.functions.elementwise import add, multiply, remainder, subtract, 
 from dlc.numpy.functions.indexing import take, take_along_axis
 from dlc.numpy.functions.joining import concat
 from dlc.numpy.functions.reductions import any as any_true
-from dlc.numpy.functions.shape_manipulation import expand_dims, flip, ravel, reshape
-from dlc.shapes.dims import is_static
+from dlc.numpy.functions.shape_manipulation import expand_dims, flip, moveaxis, ravel, reshape
+from dlc.shapes.dims import is_static, product
 from dlc.shapes.traced_dims import untraced
 
 __all__ = [
@@ -95,15 +99,60 @@ def sort(
 
 
 def partition(x: ArrayLike, kth: int | Sequence[int], /, axis: int | None = -1, kind: str = "introselect") -> Any:
-    """Return a copy partitioned at `kth` along `axis`: the sorted elements."""
+    """Return a copy partitioned at `kth` along `axis`.
+
+    Elements keep their order in long rows that are partitioned at one position; others are sorted.
+    """
     _require_partition("partition", operand(x), kth, axis, kind)
-    return sort(x, axis)
+    x, axis = with_axis_or_flattened("partition", x, axis)
+    position = _single_position(x, kth, axis)
+    is_differentiated = isinstance(x, Tracer) and x.owner.derivative_orders > 0
+    if position is None or is_differentiated or not dl.PartitionOp.supports(element_type(x.dtype)):
+        return sort(x, axis)
+    return moveaxis(_partition_rows(moveaxis(x, axis, -1), position), -1, axis)
 
 
 def argpartition(x: ArrayLike, kth: int | Sequence[int], /, axis: int | None = -1, kind: str = "introselect") -> Any:
-    """Return the indices that partition the elements at `kth` along `axis`: those that sort them."""
+    """Return the indices that partition the elements at `kth` along `axis`.
+
+    Indices ascend on either side in long rows that are partitioned at one position; others are those that sort the elements.
+    """
     _require_partition("argpartition", operand(x), kth, axis, kind)
-    return argsort(x, axis)
+    x, axis = with_axis_or_flattened("argpartition", x, axis)
+    position = _single_position(x, kth, axis)
+    if position is None or x.dtype.itemsize > 4:
+        return argsort(x, axis)
+    rows = moveaxis(x, axis, -1)
+    # As in an argsort, keys are in the upper half of a word and indices in the lower one.
+    keys = bitwise_left_shift(_comparison_keys(rows), np.int64(32))
+    partitioned = _partition_rows(bitwise_or(keys, np.arange(rows.shape[-1])), position)
+    return moveaxis(bitwise_and(partitioned, np.int64((1 << 32) - 1)), -1, axis)
+
+
+def _single_position(x: Operand, kth: int | Sequence[int], axis: int) -> int | None:
+    """Return the position at which a row is partitioned; None if it is not the only one, or if sorting is faster."""
+    size, positions = x.shape[axis], np.unique(kth)
+    outer_size, inner_size = (product(untraced(x.shape[part])) for part in (slice(axis), slice(axis + 1, None)))
+    is_single = isinstance(size, int) and len(positions) == 1
+    is_faster = is_single and is_rank_selection_faster(outer_size, size, inner_size, element_type(x.dtype))
+    return int(positions[0]) % int(size) if is_faster else None
+
+
+def _partition_rows(x: Any, position: int) -> Any:
+    """Partition along the last axis, of static size."""
+    rows = reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+    return reshape(apply(dl.PartitionOp, rows, kth=position), x.shape)
+
+
+def _comparison_keys(x: Operand) -> Any:
+    """Return int64 keys of up to 32 bits that compare like the elements; NaN is the largest, and -0 and 0 are equal."""
+    if not is_floating(x.dtype):
+        return subtract(convert(x, np.int64), np.int64(1 << 31)) if x.dtype == np.uint32 else convert(x, np.int64)
+    wide = convert(x, np.float32)
+    bits: Any = apply(dl.BitcastOp, where(equal(wide, 0), np.float32(0), wide), to=i32)
+    largest = np.int32(np.iinfo(np.int32).max)
+    ordered = where(less(bits, 0), bitwise_xor(bits, largest), bits)
+    return convert(where(isnan(wide), largest, ordered), np.int64)
 
 
 def _require_partition(name: str, x: Operand, kth: int | Sequence[int], axis: int | None, kind: str) -> None:

@@ -50,6 +50,7 @@ NO_DERIVATIVE: ExtensionTable[type[DlOp], str] = ExtensionTable(
         dl.MatmulWeightOnlyDotOp: _CREATED_AFTER_AUTODIFF,
         dl.AccumulateOp: _CREATED_AFTER_AUTODIFF,
         dl.NetworkSortOp: _CREATED_AFTER_AUTODIFF,
+        dl.PartitionOp: "functions that are differentiated sort instead",
     },
 )
 

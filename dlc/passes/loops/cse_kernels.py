@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
+from dlc.dialects.compress import CompressOp
 from dlc.ir import Attribute, Block, Context, Operation, erase_op, func, memref, vector
 from dlc.passes.base import KernelPass
 
 # The hash key of a pure op: class, operands, properties, result types.
 Key: TypeAlias = tuple[Any, ...]
-_VECTOR_PURE = (vector.BroadcastOp, vector.ExtractOp, vector.FMAOp, vector.ReductionOp, vector.ShuffleOp)
+_VECTOR_PURE = (vector.BroadcastOp, vector.ExtractOp, vector.FMAOp, vector.ReductionOp, vector.ShuffleOp, CompressOp)
 _VIEWS = (memref.SubviewOp, memref.ReinterpretCastOp)
 _READS = (memref.LoadOp, vector.TransferReadOp, memref.AllocaOp)
 _PURE_DIALECTS = ("arith", "math")

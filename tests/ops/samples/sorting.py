@@ -70,6 +70,26 @@ def _sort_columns(dtype: np.dtype, *shape: int, descending: bool = False) -> Sam
     return Sample(dl.NetworkSortOp, (x,), expected, {"descending": descending}, label=label)
 
 
+def _partition(dtype: np.dtype, rows: int, n: int, kth: int, spread: float = 90.0) -> Sample:
+    """Ties, and for floats NaN, zeros of both signs and infinities."""
+    x = np.round(values(dtype, rows, n, scale=spread).astype(np.float64)).astype(dtype)
+    if dtype.kind == "f":
+        x[:, :7] = [0.0, -np.nan, np.inf, -0.0, -np.inf, np.nan, 0.0]
+
+    def in_order(row: np.ndarray) -> list[float]:
+        keys = [(True, 0, True) if v != v else (False, v, not np.signbit(v)) for v in row]
+        pivot = sorted(keys)[kth]
+        parts = (
+            [v for v, key in zip(row, keys, strict=True) if is_in(key)] for is_in in (pivot.__gt__, pivot.__eq__, pivot.__lt__)
+        )
+        return [v for part in parts for v in part]
+
+    def expected(x: np.ndarray) -> np.ndarray:
+        return np.apply_along_axis(in_order, 1, x).astype(dtype)
+
+    return Sample(dl.PartitionOp, (x,), expected, {"kth": kth}, label=f"{kth}_of_{n}")
+
+
 def _smallest(dtype: np.dtype, rows: int, n: int, count: int) -> Sample:
     x = values(dtype, rows, n, scale=90.0)
     return Sample(dl.SmallestKOp, (x,), lambda x: np.sort(x, 1)[:, :count], {"size": (count,)}, label=f"{count}_of_{n}")
@@ -156,6 +176,10 @@ SAMPLES = [
     _sort_columns(I8, 3, 12, 5, descending=True),
     _sort_columns(I64, 17, 1, 1),
     _sort_digits(I32, (0, 8), False),
+    *(_partition(d, 3, 37, 20) for d in (F32, F64, I32, I64)),
+    *(_partition(I32, 2, n, kth) for n, kth in ((8, 0), (9, 8), (700, 3))),
+    *(_partition(F32, 1, 9000, kth) for kth in (0, 3000, 8999)),
+    _partition(I32, 1, 9000, 40, 1e8),
     *(_smallest(I64, 3, 37, count) for count in (1, 2, 6, 37)),
     _of_ranks(I32, 1000, (0, 499, 500, 999)),
     _of_ranks(I32, 40_001, (20_000,)),

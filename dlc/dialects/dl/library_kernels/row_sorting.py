@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -83,14 +84,21 @@ class NetworkSortOp(RowwiseKernel):
         return [tensor_type(shape, element)]
 
     def reference(self, *operands: Array) -> Array:
-        (x,) = operands
-        keys = x
-        if x.dtype.kind == "f":
-            bits = x.view(f"i{x.itemsize}")
-            keys = np.where(np.isnan(x), np.iinfo(bits.dtype).max, _ordered_bits(bits))
-        keys = np.sort(keys, axis=1)
-        keys = np.flip(keys, 1) if flag(self.descending) else keys
-        return _ordered_bits(keys).view(x.dtype) if x.dtype.kind == "f" else keys
+        keys = np.sort(to_ordered_keys(operands[0]), axis=1)
+        return from_ordered_keys(np.flip(keys, 1) if flag(self.descending) else keys, operands[0].dtype)
+
+
+def to_ordered_keys(x: Array) -> Array:
+    """Return integers in the order of the elements: see Note [Sorting integers]."""
+    if x.dtype.kind != "f":
+        return x
+    bits = x.view(f"i{x.itemsize}")
+    return np.where(np.isnan(x), np.iinfo(bits.dtype).max, _ordered_bits(bits))
+
+
+def from_ordered_keys(keys: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the elements that have these keys."""
+    return _ordered_bits(keys).view(dtype) if dtype.kind == "f" else keys
 
 
 def _ordered_bits(bits: Array) -> Array:
@@ -261,7 +269,7 @@ def is_network_sort_faster(outer_size: Size, n: int, inner_size: Size, element: 
 _MAX_SELECTED_RANKS, _MIN_SELECTION_ROW_ELEMENTS = 8, 512
 
 
-def is_rank_selection_faster(outer_size: Size, n: Size, inner_size: Size, element: Attribute, ranks: int) -> bool:
+def is_rank_selection_faster(outer_size: Size, n: Size, inner_size: Size, element: Attribute, ranks: int = 1) -> bool:
     """Return whether selecting `ranks` order statistics is faster than sorting columns [outer, n, inner]."""
     if not isinstance(n, int) or n < _MIN_SELECTION_ROW_ELEMENTS or ranks > _MAX_SELECTED_RANKS:
         return False
