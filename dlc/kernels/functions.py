@@ -10,7 +10,7 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.dtypes import is_bool, is_float
 from dlc.dialects.dl.interfaces import storage_type
 from dlc.errors import DTypeError, ShapeError
-from dlc.ir import Attribute, Operation, UnitAttr, arith, f32, f64, i64, math
+from dlc.ir import Attribute, DenseArrayBase, Operation, UnitAttr, arith, f32, f64, i64, math, vector
 from dlc.ir import index as index_type
 from dlc.kernels.index_ranges import INT64_RANGE, Interval
 from dlc.kernels.kernel_trace import KernelTrace, current_kernel_trace
@@ -28,6 +28,7 @@ from dlc.kernels.values import (
 )
 from dlc.passes import kernel_values
 from dlc.passes.kernel_values import KernelValue
+from dlc.passes.types import vector_type
 from dlc.shapes.traced_dims import TracedSize
 
 
@@ -104,6 +105,20 @@ def dot(a: Value, b: Value, total: Value | None = None) -> Value:
     for p in range(a.shape[1]):
         total = fma(a.derived(memory.block((0, p), (shape[0], 1), (0, 1))), b[p], total)
     return total
+
+
+def shuffle(x: Value, lanes: Sequence[int]) -> Value:
+    """Return the vector whose elements are those of `x` in these lanes."""
+    current_kernel_trace("shuffle")
+    ssa = x.require_usable().kernel_value.ssa
+    result_type = vector_type((len(lanes),), storage_type(cast(Attribute, x.element)))
+    properties = {"mask": DenseArrayBase.from_list(i64, list(lanes))}
+    return x.derived(
+        x.kernel_value.builder.op(
+            vector.ShuffleOp.create(operands=[ssa, ssa], properties=properties, result_types=[result_type]),
+            signed=x.kernel_value.signed,
+        )
+    )
 
 
 def compress(mask: Value, x: Value) -> tuple[Value, Value]:

@@ -49,7 +49,7 @@ def sort_columns(op: dl.NetworkSortOp, x: ArrayReference, y: ArrayReference) -> 
             continue
         for i in k.range(n):
             local.store(i, 0, value=keys.from_element(load(x, row, i, start, width=width)))
-        _sorting_network(local, n)
+        sorting_network(local, n)
         for i in k.range(n):
             store(y, row, i, start, value=keys.to_element(local.load(i, 0, width=width)))
 
@@ -66,7 +66,7 @@ def _sort_rows(x: ArrayReference, y: ArrayReference, keys: SortKeys, local: Arra
     for i, target, height in _row_strips(n, local.shape[0]):
         block = x.load(start, i, *other_indices, width=(height, width), axis=(1, 0), fill=0)
         local.store(target, 0, value=keys.from_element(block))
-    _sorting_network(local, n)
+    sorting_network(local, n)
     for i, source, height in _row_strips(n, local.shape[0]):
         block = local.load(source, 0, width=(width, height), axis=(1, 0))
         y.store(start, i, *other_indices, value=keys.to_element(block), axis=(0, 1), masked=True)
@@ -114,7 +114,7 @@ def _overlapping_strips(n: Any, width: int) -> Iterator[tuple[Value, int]]:
         yield k.minimum(i, n - width) if width > 1 and n % width else i, width
 
 
-def _sorting_network(local: ArrayReference, n: TracedSize) -> None:
+def sorting_network(local: ArrayReference, n: TracedSize) -> None:
     """Sort the columns of n elements of a buffer, lane by lane, with Knuth's algorithm M (merge exchange).
 
     For p = top, top/2, … 1, compare and exchange i and i + d: first with d = p for all i in the first half of each block of 2p,

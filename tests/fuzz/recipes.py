@@ -136,6 +136,9 @@ def _sort_integers(p: RandomProgram, op: type[DlOp]) -> ProgramValue:
         dtype = np.dtype(p.random.choice([dtype, "f4", "f8"]))
         columns = p.fresh(dtype, (p.random.choice([1, 3, 17]), size, p.random.choice([1, 5, 16])))
         return p.add(op, columns, descending=p.flag())
+    if op is dl.BitonicSortOp:
+        dtype, size = np.dtype(p.random.choice(["i4", "i8", "f4", "f8"])), p.random.choice([1, 5, 33, 64, 200])
+        return p.add(op, p.fresh(dtype, (p.random.choice(SMALL_SIZES), size)), descending=p.flag())
     if op is dl.PartitionOp:
         dtype, size = np.dtype(p.random.choice(["i4", "i8", "f4", "f8"])), p.random.choice([8, 9, 33, 9000])
         return p.add(op, p.fresh(dtype, (p.random.choice(SMALL_SIZES), size)), kth=p.random.randrange(size))
@@ -506,6 +509,7 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.TrueIndicesOp: _true_indices,
     dl.SuppressOverlapsOp: _suppress,
     dl.NetworkSortOp: _sort_integers,
+    dl.BitonicSortOp: _sort_integers,
     dl.RadixSortOp: _sort_integers,
     dl.SmallestKOp: _sort_integers,
     dl.OrderStatisticsOp: _sort_integers,

@@ -41,6 +41,7 @@ _TREES = (f32, i32, i32, i32, f32)
         (dl.ArgExtremumOp, f32, [(A, 50, 1)], {"segments": 8}),
         (dl.NetworkSortOp, f32, [(A, 7, 1)], {"descending": False}),
         (dl.NetworkSortOp, f32, [(A, 7, B)], {"descending": True}),
+        (dl.BitonicSortOp, f32, [(A, 100)], {}),
         (dl.PartitionOp, f32, [(A, 100)], {"kth": 7}),
         (dl.PartitionOp, i64, [(A, 10_000)], {"kth": 5_000}),
         (dl.OrderStatisticsOp, i32, [(A, 9)], {"ranks": (1, 3)}),

@@ -35,7 +35,7 @@ from dlc.emission.llvm.core import global_name
 from dlc.emission.llvm.dot_products import KernelAnalysis, LlvmDotProductWriter
 from dlc.emission.llvm.instruction_order import schedule_lines
 from dlc.emission.llvm.memory import LlvmMemoryWriter, prefetch
-from dlc.emission.llvm.vectors import LlvmVectorWriter
+from dlc.emission.llvm.vectors import LlvmVectorWriter, shuffle
 from dlc.ir import IndexType, Operation, SSAValue, func, scf
 from dlc.shapes.dims import Size, product
 from dlc.target import Target
@@ -47,6 +47,7 @@ HANDLERS: Handlers = {
     **arith.HANDLERS,
     "memref.prefetch": prefetch,
     CompressOp.name: compress,
+    "vector.shuffle": shuffle,
 }
 
 

@@ -11,6 +11,8 @@ from dlc.emission.llvm.arith import Primitive, extremum, in_float, instruction, 
 from dlc.emission.llvm.convert import float_to_float
 from dlc.emission.llvm.core import LlvmWriter, bits_of, llvm_type, mask_literal, splat
 from dlc.emission.llvm.instruction_order import InsertionPoint
+from dlc.errors import UnsupportedError
+from dlc.ir import Operation, vector
 
 
 @cache
@@ -63,3 +65,17 @@ class LlvmVectorWriter(LlvmWriter):
         lanes = ", ".join(f"i32 {i}" for i in range(start, start + count))
         text = f"shufflevector {llvm_type(type)} {value}, {llvm_type(type)} poison, <{count} x i32> <{lanes}>"
         return self.define(text, value, insertion_point=InsertionPoint.MOVABLE)
+
+
+def shuffle(writer: LlvmVectorWriter, op: Operation) -> None:
+    """Emit `vector.shuffle` of two rows, each of registers of one width."""
+    assert isinstance(op, vector.ShuffleOp)
+    types, result_types = writer.layout(op.v1.type), writer.layout(op.result.type)
+    if len({*types, *result_types}) > 1 or types != writer.layout(op.v2.type) or types[0].used < types[0].width:
+        problem = f"vector.shuffle of {op.v1.type} and {op.v2.type} to {op.result.type}; expected whole registers"
+        raise UnsupportedError(f"kernel @{writer.kernel}: {problem}")
+    width = types[0].width * len(types)
+    x, y = (writer.concat_vectors(types[0], writer.regs(value), width)[0] for value in (op.v1, op.v2))
+    row = writer.shuffle_vector(types[0].with_width(width), x, y, [int(lane) for lane in op.mask.get_values()])
+    result_width = result_types[0].width * len(result_types)
+    writer.bind(op.result, writer.split_vector(result_types[0].with_width(result_width), row, result_types[0].width))

@@ -49,7 +49,7 @@ NO_DERIVATIVE: ExtensionTable[type[DlOp], str] = ExtensionTable(
         dl.MatmulWeightOnlyOp: _CREATED_AFTER_AUTODIFF,
         dl.MatmulWeightOnlyDotOp: _CREATED_AFTER_AUTODIFF,
         dl.AccumulateOp: _CREATED_AFTER_AUTODIFF,
-        dl.NetworkSortOp: _CREATED_AFTER_AUTODIFF,
+        **dict.fromkeys((dl.NetworkSortOp, dl.BitonicSortOp), _CREATED_AFTER_AUTODIFF),
         dl.PartitionOp: "functions that are differentiated sort instead",
     },
 )

@@ -70,6 +70,19 @@ def _sort_columns(dtype: np.dtype, *shape: int, descending: bool = False) -> Sam
     return Sample(dl.NetworkSortOp, (x,), expected, {"descending": descending}, label=label)
 
 
+def _sort_rows(dtype: np.dtype, rows: int, n: int, descending: bool = False) -> Sample:
+    """The columns of `_sort_columns` as rows, sorted by a network across lanes."""
+    sample = _sort_columns(dtype, rows, n, 1, descending=descending)
+    label = f"{rows}x{n}" + "_descending" * descending
+    return Sample(
+        dl.BitonicSortOp,
+        (sample.operands[0][..., 0],),
+        lambda x: sample.expected(x[..., None])[..., 0],
+        sample.properties,
+        label=label,
+    )
+
+
 def _partition(dtype: np.dtype, rows: int, n: int, kth: int, spread: float = 90.0) -> Sample:
     """Ties, and for floats NaN, zeros of both signs and infinities."""
     x = np.round(values(dtype, rows, n, scale=spread).astype(np.float64)).astype(dtype)
@@ -176,6 +189,10 @@ SAMPLES = [
     _sort_columns(I8, 3, 12, 5, descending=True),
     _sort_columns(I64, 17, 1, 1),
     _sort_digits(I32, (0, 8), False),
+    *(_sort_rows(d, 2, 70) for d in (F32, F64, I32, I64)),
+    *(_sort_rows(F32, 1, n, descending=True) for n in (6, 33, 128, 300)),
+    _sort_rows(I32, 2, 1),
+    _sort_rows(I32, 3, 1000),
     *(_partition(d, 3, 37, 20) for d in (F32, F64, I32, I64)),
     *(_partition(I32, 2, n, kth) for n, kth in ((8, 0), (9, 8), (700, 3))),
     *(_partition(F32, 1, 9000, kth) for kth in (0, 3000, 8999)),

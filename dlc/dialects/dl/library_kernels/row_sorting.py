@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,40 @@ def from_ordered_keys(keys: Array, dtype: np.dtype[Any]) -> Array:
 def _ordered_bits(bits: Array) -> Array:
     """Convert the bits of floats to integers in the order of the floats, or back: the function is its own inverse."""
     return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
+
+
+@irdl_op_definition
+class BitonicSortOp(RowwiseKernel):
+    """Sorts each row of `x` [a, n] with a bitonic network across the lanes of vectors, for few short rows.
+
+    Ascending, or descending; NaN counts as the largest, -0 as below 0: see Note [Sorting integers].
+    (C1) `x` has rank 2 and a signed integer or float type of 32 or 64 bits; (C2) n is at most 1024 elements of 64 bytes, not 0,
+    and static in a kernel.
+    """
+
+    name = "dl.bitonic_sort"
+    x = operand_def(TensorType)
+    descending = opt_prop_def(BoolAttr)
+    result = result_def(TensorType)
+
+    @staticmethod
+    def supports(element: Attribute) -> bool:
+        """Return whether the op sorts rows of this element type."""
+        return NetworkSortOp.supports(element) and scalar.bits(element) >= 32
+
+    def infer(self) -> Sequence[Tensor]:
+        element, shape = element_type_of(self.x), shape_of(self.x)
+        if not self.supports(element):
+            raise DTypeError(f"{self.name}: x of {element}; expected signed integers or floats of 32 or 64 bits (C1)")
+        if rank_of(self.x) != 2 or is_known_less(shape[1], 1) or is_known_less(MAX_NETWORK_ELEMENTS, shape[1]):
+            raise ShapeError(
+                f"{self.name}: x of shape {shape}; expected rank 2 and 1 to {MAX_NETWORK_ELEMENTS} columns (C1, C2)"
+            )
+        return [tensor_type(shape, element)]
+
+    def reference(self, *operands: Array) -> Array:
+        keys = np.sort(to_ordered_keys(operands[0]), axis=1)
+        return from_ordered_keys(np.flip(keys, 1) if flag(self.descending) else keys, operands[0].dtype)
 
 
 @dataclass(frozen=True)
@@ -247,22 +282,47 @@ def digit_ends(low: int, high: int, n: Size) -> list[int]:
     return [low + (high - low) * k // count for k in range(count + 1)]
 
 
-def is_network_sort_faster(outer_size: Size, n: int, inner_size: Size, element: Attribute, bits: int) -> bool:
-    """Return whether a network sorts columns [outer, n, inner] faster than a radix sort by `bits` bits, by estimated cycles.
-
-    Symbolic sizes count as 1, so that columns are estimated to be sorted sequentially.
-    """
+def _network_cycles(outer_size: Size, n: int, inner_size: Size, element: Attribute) -> int:
+    """Estimate the cycles of a network that sorts columns [outer, n, inner]; symbolic sizes count as 1."""
     outer_size, inner_size = (size if isinstance(size, int) else 1 for size in (outer_size, inner_size))
-    if n > MAX_NETWORK_ELEMENTS:
-        return False
     lanes = rows_per_network(n, element)
     tiles = -(-outer_size // lanes) if inner_size == 1 else outer_size * -(-inner_size // lanes)
     levels = (n - 1).bit_length()
     exchanges = n * levels * (levels + 1) // 4
     # 64-bit exchanges are a compare and two selects, since vectors lack 64-bit minimum and maximum.
-    network_cycles = tiles * exchanges * (10 if scalar.bits(element) == 64 else 5)
-    radix_cycles = outer_size * inner_size * sum(6 * n + (4 << high - low) for low, high in pairwise(digit_ends(0, bits, n)))
-    return network_cycles <= radix_cycles
+    return tiles * exchanges * (10 if scalar.bits(element) == 64 else 5)
+
+
+def _radix_cycles(columns: int, n: int, bits: int) -> int:
+    """Estimate the cycles of radix sorts of columns by `bits` bits."""
+    return columns * sum(6 * n + (4 << high - low) for low, high in pairwise(digit_ends(0, bits, n)))
+
+
+# Shorter rows have fewer elements than two vectors.
+_MIN_BITONIC_ELEMENTS = 65
+
+
+def is_bitonic_sort_faster(outer_size: Size, n: Size, element: Attribute, bits: int) -> bool:
+    """Return whether a bitonic network within each row is faster than sorting rows [outer, n] in any other way."""
+    if not isinstance(n, int) or not isinstance(outer_size, int) or not _MIN_BITONIC_ELEMENTS <= n <= MAX_NETWORK_ELEMENTS:
+        return False
+    if not BitonicSortOp.supports(element):
+        return False
+    levels = (n - 1).bit_length()
+    vectors = (1 << levels) * scalar.bits(element) // (8 * _VECTOR_BYTES)
+    cycles = outer_size * vectors * levels * (levels + 1) // 4 * (14 if scalar.bits(element) == 64 else 6)
+    return cycles < min(_network_cycles(outer_size, n, 1, element), _radix_cycles(outer_size, n, bits))
+
+
+def is_network_sort_faster(outer_size: Size, n: int, inner_size: Size, element: Attribute, bits: int) -> bool:
+    """Return whether a network sorts columns [outer, n, inner] faster than a radix sort by `bits` bits, by estimated cycles.
+
+    Symbolic sizes count as 1, so that columns are estimated to be sorted sequentially.
+    """
+    if n > MAX_NETWORK_ELEMENTS:
+        return False
+    columns = prod(size if isinstance(size, int) else 1 for size in (outer_size, inner_size))
+    return _network_cycles(outer_size, n, inner_size, element) <= _radix_cycles(columns, n, bits)
 
 
 # Rank selection: maximum number of ranks, and minimum number of elements per row.

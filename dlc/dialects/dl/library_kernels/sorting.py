@@ -34,11 +34,13 @@ from dlc.dialects.dl.dtypes import is_bool, is_float
 from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.library_kernels.row_sorting import (
     MAX_NETWORK_ELEMENTS,
+    BitonicSortOp,
     NetworkSortOp,
     OrderStatisticsOp,
     RadixSortOp,
     SmallestKOp,
     digit_ends,
+    is_bitonic_sort_faster,
     is_network_sort_faster,
     is_partial_sort_faster,
     is_rank_selection_faster,
@@ -113,6 +115,9 @@ class SortOp(_SortingOp):
             return [build(ReshapeOp, x, shape=shape)]
         n, element = shape[axis], element_type_of(x)
         outer_size, inner_size, bits = product(shape[:axis]), product(shape[axis + 1 :]), scalar.bits(element)
+        if inner_size == 1 and is_bitonic_sort_faster(outer_size, n, element, bits):
+            rows = build(ReshapeOp, x, shape=(outer_size, n))
+            return [build(ReshapeOp, build(BitonicSortOp, rows, descending=self.is_descending), shape=shape)]
         has_network = isinstance(n, int) and NetworkSortOp.supports(element)
         if has_network and is_network_sort_faster(outer_size, int(n), inner_size, element, bits):
             columns = build(ReshapeOp, x, shape=(outer_size, n, inner_size))
@@ -214,6 +219,8 @@ def _sort_ascending(build: DlBuilder, x: SSAValue, axis: int, bits: tuple[int, i
     shape, element = shape_of(x), element_type_of(x)
     n, outer_size, inner_size = shape[axis], product(shape[:axis]), product(shape[axis + 1 :])
     low, high = bits or (0, scalar.bits(element))
+    if inner_size == 1 and is_bitonic_sort_faster(outer_size, n, element, high - low):
+        return build(ReshapeOp, build(BitonicSortOp, build(ReshapeOp, x, shape=(outer_size, n))), shape=shape)
     if isinstance(n, int) and is_network_sort_faster(outer_size, n, inner_size, element, high - low):
         sorted_columns = build(NetworkSortOp, build(ReshapeOp, x, shape=(outer_size, n, inner_size)))
         return build(ReshapeOp, sorted_columns, shape=shape)
