@@ -1,4 +1,4 @@
-"""Eigenvalues of symmetric matrices, and singular value decomposition.
+"""Eigenvalues of symmetric or Hermitian matrices, and singular value decomposition.
 
 Iterations until convergence are loops over the maximum number of steps; steps after convergence do nothing.
 """
@@ -6,6 +6,7 @@ Iterations until convergence are loops over the maximum number of steps; steps a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,19 @@ import dlc.kernels as k
 from dlc.kernels.references import ArrayReference
 from dlc.kernels.values import Value
 from dlc.kernels.variables import Variable
+from dlc.library_kernels.elements import (
+    ComplexValue,
+    Element,
+    Reference,
+    conj,
+    fma,
+    larger_part,
+    modulus,
+    planes,
+    real_part,
+    select,
+    variable,
+)
 from dlc.library_kernels.elimination import copy, exchange, fill
 from dlc.library_kernels.reflections import column_indices, reflect, reflection
 from dlc.library_kernels.vectors import (
@@ -23,7 +37,6 @@ from dlc.library_kernels.vectors import (
     columns,
     dots,
     groups,
-    if_size,
     largest,
     load,
     row_vectors,
@@ -49,17 +62,17 @@ def _smallest(dtype: Dtype) -> float:
     return float(np.finfo(dtype).tiny)
 
 
-def rotate(x: ArrayReference, i: Index, p: Index, cosine: Value, sine: Value, first: Index = 0) -> None:
+def rotate(x: Reference, i: Index, p: Index, cosine: Value, sine: Value, first: Index = 0) -> None:
     """Rotate rows i and p of x from column `first` on: c·x_i - s·x_p and s·x_i + c·x_p."""
-    update(lambda v: (k.fma(cosine, v[0], -(v[1] * sine)), k.fma(cosine, v[1], v[0] * sine)), x[i], x[p], first=first)
+    update(lambda v: (fma(cosine, v[0], -(v[1] * sine)), fma(cosine, v[1], v[0] * sine)), x[i], x[p], first=first)
 
 
-def copy_scaled(source: ArrayReference, x: ArrayReference) -> tuple[Value, Value]:
+def copy_scaled(source: Reference, x: Reference) -> tuple[Value, Value]:
     """Copy a matrix, scaled so that squares neither overflow nor underflow; return the factor and its reciprocal."""
     copy(source, x)
     (rows, size), greatest = x.shape, k.variable(0, x.dtype)
     for i in k.range(rows):
-        row_maximum = largest(0, size, x.dtype, lambda j, w, i=i: k.absolute(load(x, i, j, width=w)))
+        row_maximum = largest(0, size, x.dtype, lambda j, w, i=i: larger_part(load(x, i, j, width=w)))
         greatest.value = k.select(row_maximum > greatest.value, row_maximum, greatest.value)
     maximum, smallest = greatest.value, _smallest(x.dtype)
     threshold = smallest**0.25
@@ -71,20 +84,20 @@ def copy_scaled(source: ArrayReference, x: ArrayReference) -> tuple[Value, Value
     return factor, k.select(needs_scaling, scale, 1)
 
 
-def scale_matrix(x: ArrayReference, factor: Value) -> None:
+def scale_matrix(x: Reference, factor: Value) -> None:
     """Multiply a matrix by a factor."""
     for i, j, w in row_vectors(x):
         store(x, i, j, value=load(x, i, j, width=w) * factor)
 
 
-def set_identity(x: ArrayReference) -> None:
+def set_identity(x: Reference) -> None:
     """Set a square matrix to the identity."""
     fill(x, 0)
     for i in k.range(x.shape[0]):
         x[i, i] = 1
 
 
-def sort_rows(keys: Sequence[ArrayReference], is_before: Order, matrices: Sequence[ArrayReference]) -> None:
+def sort_rows(keys: Sequence[ArrayReference], is_before: Order, matrices: Sequence[Reference]) -> None:
     """Sort arrays of keys together, and reorder the rows of matrices in the same way; NaN stays at its index."""
     count = keys[0].shape[0]
     for i in k.range(count):
@@ -96,30 +109,35 @@ def sort_rows(keys: Sequence[ArrayReference], is_before: Order, matrices: Sequen
                 exchange(x, i, best_position)
 
 
-def _orient(x: ArrayReference, other_matrices: Sequence[ArrayReference]) -> None:
-    """Negate each row with Σ x_j / (j + 1) < 0, and the same rows of other matrices."""
+def _scale_row(x: Reference, factor: Element) -> None:
+    update(lambda v: [v[0] * factor], x)
+
+
+def _orient(x: Reference, other_matrices: Sequence[Reference]) -> None:
+    """Multiply each row, and that of other matrices, by the number of modulus 1 that makes Σ x_j / (j + 1) positive."""
     count, size = x.shape
     for i in k.range(count):
-        total, position = k.variable(0, x.dtype), k.variable(1, x.dtype)
-        for j in k.range(size):
-            total.value += x[i, j] / position.value
+        total, position = variable(x[i, 0]), k.variable(1, x.dtype)
+        for j in k.range(1, size):
             position.value += 1
-        with k.when(total.value < 0):
+            total.value = total.value + x[i, j] / position.value
+        length = modulus(total.value)
+        phase = conj(total.value) / k.select(length == 0, 1, length)
+        with k.when((real_part(total.value) != length) & (length != 0)):
             for matrix in (x, *other_matrices):
-                update(lambda v: [-v[0]], matrix[i])
+                _scale_row(matrix[i], phase)
 
 
-def eigh(
-    x: ArrayReference, values: ArrayReference, vectors: ArrayReference, work: ArrayReference, *, with_vectors: bool
-) -> None:
-    """Compute the eigenvalues of a symmetric matrix, ascending, and its eigenvectors as rows.
+def eigh(x: Reference, values: ArrayReference, vectors: Reference, work: Reference, *, with_vectors: bool) -> None:
+    """Compute the eigenvalues of a Hermitian matrix, ascending, and its eigenvectors, conjugated, as rows.
 
     Householder reflections make the matrix tridiagonal, implicit QL steps (Francis) diagonal. Source: Wilkinson and
     Reinsch, Handbook for Automatic Computation II, contributions 2 and 4 (tred2, imtql2).
     """
     size = x.shape[0]
     _, inverse_scale = copy_scaled(x, vectors)
-    off_diagonal, scales, v, p = (work[i] for i in range(4))
+    scales, v, p = (work[i] for i in range(1, 4))
+    off_diagonal = planes(work)[0][0]
     fill(work, 0)
     _tridiagonal(vectors, values, off_diagonal, scales, v, p)
     if with_vectors:
@@ -142,62 +160,52 @@ def eigh(
 
 
 def _tridiagonal(
-    a: ArrayReference,
-    diagonal: ArrayReference,
-    off_diagonal: ArrayReference,
-    scales: ArrayReference,
-    v: ArrayReference,
-    p: ArrayReference,
+    a: Reference, diagonal: ArrayReference, off_diagonal: ArrayReference, scales: Reference, v: Reference, p: Reference
 ) -> None:
-    """Reduce a symmetric matrix to tridiagonal form; row i of a receives the reflection of the columns after i.
+    """Reduce a Hermitian matrix to real tridiagonal form; row i of a receives the reflection of the columns after i.
 
-    `v` and `p` are rows of zeros.
+    The rows of a are the columns of its conjugate, which the reflections transform. `v` and `p` are rows of zeros.
     """
     size = a.shape[0]
-    for row in k.range(size - 2):
+    for row in k.range(size - 1):
         first = row + 1
         scale, left = reflection(a[row], first, v)
         off_diagonal[row], scales[row] = left, scale
         p[row] = 0
         for rows in groups(first, size, _ROWS_PER_TILE, size):
             for i, product in zip(rows, dots(v, [a[i] for i in rows], first), strict=True):
-                p[i] = product * scale
+                p[i] = conj(product) * scale
         (product,) = dots(p, [v], first)
-        factor = -(product * scale * 0.5)
-        update(lambda vectors, factor=factor: [k.fma(factor, vectors[1], vectors[0])], p, v, first=first)
+        factor = -(real_part(product * scale) * 0.5)
+        update(lambda vectors, factor=factor: [fma(factor, vectors[1], vectors[0])], p, v, first=first)
         for rows in groups(first, size, _ROWS_PER_TILE, size):
-            factors = [(-v[i], -p[i]) for i in rows]
+            factors = [(-conj(v[i]), -conj(p[i])) for i in rows]
 
-            def subtract(vectors: Sequence[Value], factors: Sequence[tuple[Value, Value]] = factors) -> list[Value]:
+            def subtract(vectors: Sequence[Element], factors: Sequence[Any] = factors) -> list[Element]:
                 *updated, row_v, row_p = vectors
                 pairs = zip(updated, factors, strict=True)
-                return [k.fma(p_factor, row_p, k.fma(v_factor, row_v, row)) for row, (p_factor, v_factor) in pairs]
+                return [fma(p_factor, row_p, fma(v_factor, row_v, row)) for row, (p_factor, v_factor) in pairs]
 
             update(subtract, *(a[i] for i in rows), v, p, first=first)
         for j in k.range(first, size):
             a[row, j] = v[j]
     for i in k.range(size):
-        diagonal[i] = a[i, i]
-    for _ in if_size(size, 2):
-        off_diagonal[size - 2] = a[size - 2, size - 1]
+        diagonal[i] = real_part(a[i, i])
 
 
-def _accumulate_reflections(a: ArrayReference, scales: ArrayReference, v: ArrayReference) -> None:
+def _accumulate_reflections(a: Reference, scales: Reference, v: Reference) -> None:
     """Replace the reflections in the rows of a by the transpose of their product, starting with the last one.
 
     `v` is a work row.
     """
     size = a.shape[0]
     a[size - 1, size - 1] = 1
-    for _ in if_size(size, 2):
-        a[size - 2, size - 2] = 1
-        a[size - 2, size - 1] = a[size - 1, size - 2] = 0
-    for t in k.range(size - 2):
-        row = size - 3 - t
+    for t in k.range(size - 1):
+        row = size - 2 - t
         first = row + 1
         first_column = first.astype(np.int64)
         for j, w in columns(first, size, a.dtype):
-            store(v, j, value=k.select(column_indices(j, w) >= first_column, load(a, row, j, width=w), 0))
+            store(v, j, value=select(column_indices(j, w) >= first_column, load(a, row, j, width=w), 0))
         for rows in groups(first, size, _ROWS_PER_TILE, size):
             reflect(a, rows, v, scales[row], first)
         for i in k.range(first, size):
@@ -218,7 +226,7 @@ def _block_end(diagonal: ArrayReference, off_diagonal: ArrayReference, first: Va
     return end.value
 
 
-def _implicit_ql_step(d: ArrayReference, e: ArrayReference, z: ArrayReference | None, first: Value, end: Value) -> None:
+def _implicit_ql_step(d: ArrayReference, e: ArrayReference, z: Reference | None, first: Value, end: Value) -> None:
     """Apply one implicit QL step to the block [first, end], which reduces its first off-diagonal element.
 
     `z` are the eigenvectors, if needed.
@@ -260,7 +268,7 @@ def _implicit_ql_step(d: ArrayReference, e: ArrayReference, z: ArrayReference | 
         e[end] = 0
 
 
-def svd(x: ArrayReference, values: ArrayReference, rows: ArrayReference, rotations: ArrayReference) -> None:
+def svd(x: Reference, values: ArrayReference, rows: Reference, rotations: Reference) -> None:
     """Compute the SVD of x [count, size] by one-sided Jacobi rotations of its rows.
 
     Returns the lengths of the orthogonalized rows (singular values, descending), the rotated rows, and the rotations.
@@ -288,19 +296,19 @@ def svd(x: ArrayReference, values: ArrayReference, rows: ArrayReference, rotatio
     _orient(rotations, [rows])
 
 
-def _square_norms(x: ArrayReference, squares: ArrayReference) -> None:
+def _square_norms(x: Reference, squares: ArrayReference) -> None:
     for i in k.range(x.shape[0]):
-        (squares[i],) = dots(x[i], [x[i]])
+        squares[i] = real_part(dots(x[i], [x[i]])[0])
 
 
-def _is_above_rounding(product: Value, a: Value, b: Value, size: TracedSize) -> Value:
+def _is_above_rounding(product: Element, a: Value, b: Value, size: TracedSize) -> Value:
     """Return whether a product of two rows with squared norms a and b exceeds the rounding error."""
     root = size**0.5 if isinstance(size, int) else k.sqrt(k.index(size).astype(a.dtype))
     limit = k.sqrt(a) * k.sqrt(b) * (root * epsilon(a.dtype))
-    return (k.absolute(product) > limit) & (k.absolute(product) > _smallest(a.dtype))
+    return (modulus(product) > limit) & (modulus(product) > _smallest(a.dtype))
 
 
-def _needs_rotation(x: ArrayReference, squares: ArrayReference, p: Value, q: Value) -> Value:
+def _needs_rotation(x: Reference, squares: ArrayReference, p: Value, q: Value) -> Value:
     """Return whether row p is not orthogonal to one of the rows of a tile that starts at q, which is rare."""
     count, size = x.shape
     rows = [q, *(k.assume_index(k.minimum(q + r, count - 1), count) for r in range(1, _ROWS_PER_TILE))]
@@ -314,13 +322,20 @@ def _needs_rotation(x: ArrayReference, squares: ArrayReference, p: Value, q: Val
 
 
 def _orthogonalize_rows(
-    x: ArrayReference, rotations: ArrayReference, squares: ArrayReference, p: Value, q: Value, is_active: Variable
+    x: Reference, rotations: Reference, squares: ArrayReference, p: Value, q: Value, is_active: Variable
 ) -> None:
     """Rotate two rows to be orthogonal, unless they already are, up to rounding."""
     size = x.shape[1]
     (product,) = dots(x[p], [x[q]])
     a, b = squares[p], squares[q]
     with k.when(_is_above_rounding(product, a, b, size)):
+        if isinstance(product, ComplexValue):
+            # Make the product real.
+            length = modulus(product)
+            phase = conj(product) / length
+            for matrix in (x, rotations):
+                _scale_row(matrix[q], phase)
+            product = length
         ratio = (b - a) / (product * 2)
         tangent = k.copysign(1 / (k.absolute(ratio) + k.sqrt(k.fma(ratio, ratio, 1))), ratio)
         cosine = 1 / k.sqrt(k.fma(tangent, tangent, 1))

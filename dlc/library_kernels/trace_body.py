@@ -58,13 +58,13 @@ class _Sizes:
 def traced(rule: Callable[..., None], *, is_batched: bool = False) -> BodyTracer:
     """Return a function that traces the loops `rule(op, *references)` of an op, for references to operands and results.
 
-    With `is_batched`, all axes of the first operand but the last two are batch axes, and the references have one axis for them.
+    With `is_batched`, the references have one axis for the batch axes of the op.
     """
 
     def trace(op: LibraryKernel) -> tuple[func.FuncOp, Sequence[Size]]:
         function = func.FuncOp(op.name.replace(".", "_"), FunctionType.from_lists([], []), Region(Block()))
         builder = KernelBuilder(OpBuilder(ConstantPool(function), function.body.block, op.location))
-        trace, leading = KernelTrace(function, builder, is_trusted=True), len(shape_of(op.operands[0])) - 2
+        trace, leading = KernelTrace(function, builder, is_trusted=True), op.num_batch_axes
         sizes = _Sizes(trace, op.size_constraints)
         references: list[ArrayReference] = []
         # The symbols of the body that replace sizes that are not provably nonnegative.

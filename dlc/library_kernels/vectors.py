@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import dlc.kernels as k
-from dlc.kernels.references import ArrayReference
 from dlc.kernels.values import Value
+from dlc.library_kernels.elements import ComplexValue, Element, Reference, dot_terms, planes
 from dlc.shapes.traced_dims import TracedSize
 
 # Multiply-adds of a task.
@@ -18,6 +18,7 @@ _TASK_MULTIPLY_ADDS = 1 << 16
 _CACHE_LINE_BYTES = 64
 Index: TypeAlias = "Value | int"
 Dtype: TypeAlias = "np.dtype[Any]"
+Factors: TypeAlias = "tuple[Value, Value]"
 # A function of two lists of values that returns whether the first one comes first.
 Order: TypeAlias = "Callable[[Sequence[Value], Sequence[Value]], Value]"
 
@@ -92,12 +93,12 @@ def columns(low: Index, high: TracedSize, dtype: Dtype) -> Iterator[tuple[Index,
         yield start, width
 
 
-def load(x: ArrayReference, *indices: Index, width: int) -> Value:
+def load(x: Reference, *indices: Index, width: int) -> Any:
     """Return a vector of columns; those beyond the row are 0."""
     return x.load(*indices, width=width, fill=0)
 
 
-def store(x: ArrayReference, *indices: Index, value: Value) -> None:
+def store(x: Reference, *indices: Index, value: Any) -> None:
     """Store a vector of columns, without those beyond the row."""
     x.store(*indices, value=value, masked=True)
 
@@ -111,14 +112,14 @@ def if_size(size: TracedSize, minimum: int) -> Iterator[None]:
         yield
 
 
-def row_vectors(x: ArrayReference) -> Iterator[tuple[Index, Index, int]]:
+def row_vectors(x: Reference) -> Iterator[tuple[Index, Index, int]]:
     """Yield (row, start, width) for vectors of columns of all rows of a matrix."""
     for i in k.range(x.shape[0]):
         for j, w in columns(0, x.shape[1], x.dtype):
             yield i, j, w
 
 
-def update(function: Callable[[Sequence[Value]], Sequence[Value]], *rows: ArrayReference, first: Index = 0) -> None:
+def update(function: Callable[[Sequence[Any]], Sequence[Element]], *rows: Reference, first: Index = 0) -> None:
     """Update rows from column `first` on: `function` maps vectors of all rows to new vectors of the first ones."""
     for j, w in columns(first, rows[0].shape[0], rows[0].dtype):
         for row, value in zip(rows, function([load(row, j, width=w) for row in rows]), strict=False):
@@ -150,24 +151,30 @@ def groups(low: Index, high: Index | TracedSize, size: int, end: TracedSize) -> 
 
 
 def sums(
-    low: Index, high: TracedSize, count: int, dtype: Dtype, products: Callable[[Index, int], Sequence[tuple[Value, Value]]]
+    low: Index, high: TracedSize, count: int, dtype: Dtype, products: Callable[[Index, int], Sequence[Sequence[Factors]]]
 ) -> list[Value]:
-    """Return `count` dot products over columns; `products(start, width)` returns their pairs of factors, as vectors."""
+    """Return `count` sums of products over columns; `products(start, width)` returns the products of each, as vectors."""
 
     def add(start: Index, width: int, totals: Sequence[Value]) -> list[Value]:
-        return [k.fma(x, y, total) for (x, y), total in zip(products(start, width), totals, strict=True)]
+        results = list(totals)
+        for n, terms in enumerate(products(start, width)):
+            for x, y in terms:
+                results[n] = k.fma(x, y, results[n])
+        return results
 
     return _fold(low, high, count, dtype, add, lambda v: v.sum(), operator.add)
 
 
-def dots(x: ArrayReference, rows: Sequence[ArrayReference], first: Index = 0) -> list[Value]:
-    """Return the dot products of a row with others, over the columns from the first one."""
+def dots(x: Reference, rows: Sequence[Reference], first: Index = 0) -> list[Any]:
+    """Return the dot products of a row, conjugated, with others, over the columns from the first one."""
+    parts = len(planes(x))
 
-    def products(j: Index, w: int) -> list[tuple[Value, Value]]:
+    def products(j: Index, w: int) -> list[list[Factors]]:
         vector = load(x, j, width=w)
-        return [(vector, load(row, j, width=w)) for row in rows]
+        return [terms for row in rows for terms in dot_terms(vector, load(row, j, width=w))]
 
-    return sums(first, x.shape[0], len(rows), x.dtype, products)
+    totals = sums(first, x.shape[0], parts * len(rows), x.dtype, products)
+    return totals if parts == 1 else [ComplexValue(*pair) for pair in zip(totals[::2], totals[1::2], strict=True)]
 
 
 def largest(low: Index, high: TracedSize, dtype: Dtype, elements: Callable[[Index, int], Value]) -> Value:

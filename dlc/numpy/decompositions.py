@@ -1,8 +1,8 @@
 """Matrix decompositions, solvers and determinants with custom JVP rules: the implementation of `dlc.numpy.linalg`.
 
-Operands have one float dtype, float32 or wider. The JVP rules are closed formulas in terms of the factors; the algorithms that
-compute the factors are not differentiated. Source of the formulas: Giles, "Collected matrix derivative results for forward and
-reverse mode" (2008).
+Operands are real or complex, of one precision, float32 or wider. The JVP rules are closed formulas in terms of the factors; the
+algorithms that compute the factors are not differentiated. Source of the formulas: Giles, "Collected matrix derivative results
+for forward and reverse mode" (2008).
 """
 
 from __future__ import annotations
@@ -13,36 +13,80 @@ from typing import Any
 import numpy as np
 
 from dlc.dialects import dl
+from dlc.frontend.complex_numbers import component_dtype, from_parts, is_complex
+from dlc.frontend.trace import TracedProperty
 from dlc.numpy.apply import Operand, apply, apply_all, convert, in_float32_or_wider
 from dlc.numpy.custom_derivatives import with_jvp_rule
-from dlc.numpy.functions.comparison import equal, greater, greater_equal, less
-from dlc.numpy.functions.creation import arange, tril, zeros
-from dlc.numpy.functions.elementwise import abs, add, divide, log, multiply, negative, sign, subtract, where
+from dlc.numpy.functions import comparison, elementwise, matrix_products, reductions
+from dlc.numpy.functions.comparison import greater, greater_equal, less
+from dlc.numpy.functions.complex_numbers import abs, conj, imag, log, real, with_complex_rule
+from dlc.numpy.functions.creation import arange, eye, tril, triu, zeros_like
+from dlc.numpy.functions.elementwise import negative, where
 from dlc.numpy.functions.indexing import getitem, take_along_axis
-from dlc.numpy.functions.joining import concat
-from dlc.numpy.functions.matrix_products import matmul, trace
-from dlc.numpy.functions.reductions import argmax, max, prod, sum
+from dlc.numpy.functions.joining import concat, stack
+from dlc.numpy.functions.matrix_products import trace
+from dlc.numpy.functions.padding import pad
+from dlc.numpy.functions.reductions import argmax, max, sum
 from dlc.numpy.functions.shape_manipulation import diagonal, expand_dims, matrix_transpose
 from dlc.shapes.traced_dims import TracedSize
 
+add, divide, multiply, sign, subtract = map(
+    with_complex_rule, (elementwise.add, elementwise.divide, elementwise.multiply, elementwise.sign, elementwise.subtract)
+)
+equal, matmul, prod = map(with_complex_rule, (comparison.equal, matrix_products.matmul, reductions.prod))
 Operands = Sequence[Operand]
+
+
+def factorize(op: type[dl.MatrixFactorization], *operands: Any, **properties: TracedProperty | None) -> Sequence[Any]:
+    """Apply a factorization to real or complex operands."""
+    if not any(map(is_complex, operands)):
+        return apply_all(op, *operands, **properties)
+    axis = operands[0].ndim - 2
+    results = apply_all(op, *(stack([real(x), imag(x)], axis) for x in operands), complex=True, **properties)
+    batch = (slice(None),) * axis
+    return [
+        y if name in op.REAL_RESULTS else from_parts(*(getitem(y, (*batch, part)) for part in range(2)))
+        for name, y in zip((name for name, _ in op.get_irdl_definition().results), results, strict=True)
+    ]
+
+
+def triangular_solve(a: Any, b: Any, *, lower: bool = False, unit: bool = False) -> Any:
+    """Solve T·x = b, with the upper or lower triangle T of `a`, whose diagonal is 1 if `unit`."""
+
+    def tangent(x: Any, operands: Operands, tangents: Operands) -> Any:
+        """Return T⁻¹·(db - dT·x)."""
+        triangle, k = (tril if lower else triu), (-1 if lower else 1) * unit
+        return solved(operands[0], subtract(tangents[1], matmul(triangle(tangents[0], k=k), x)))
+
+    @with_jvp_rule(tangent)
+    def solved(a: Any, b: Any) -> Any:
+        return factorize(dl.TriangularSolveOp, a, b, lower=lower, unit=unit)[0]
+
+    return solved(a, b)
+
+
+def adjoint(x: Any) -> Any:
+    """Return the conjugate transpose."""
+    return conj(matrix_transpose(x))
+
+
+def real_dtype(x: Any) -> Any:
+    """Return the dtype of a real array, or of the parts of a complex one."""
+    return component_dtype(x.dtype) if is_complex(x) else x.dtype
 
 
 # LU
 
 
-def lu_factors(x: Operand) -> tuple[Any, Any, Any]:
+def lu_factors(x: Any) -> tuple[Any, Any, Any]:
     """Return the LU factors, the row permutation and the pivots of matrices [.., m, n] of any shape, from `dl.lu`.
 
     The factors have the shape of `x`: L is [.., m, k], U is [.., k, n] and there are k pivots, where k = min(m, n). `dl.lu`
     takes square matrices, so `x` is padded with zeros: zero columns need no elimination, zero rows are never pivots.
     """
     (rows, columns), (num_pivots, size) = x.shape[-2:], sorted(x.shape[-2:])
-    square: Any = x
-    if rows != columns:
-        zero, high = np.zeros((), x.dtype), [*[0] * (x.ndim - 2), size - rows, size - columns]
-        square = apply(dl.PadOp, x, zero, low=[0] * x.ndim, high=high, pad_mode="constant")
-    factors, order, _, pivots = apply_all(dl.LuOp, square)
+    square = x if rows == columns else pad(x, [*[(0, 0)] * (x.ndim - 2), (0, size - rows), (0, size - columns)])
+    factors, order, _, pivots = factorize(dl.LuOp, square)
     factors = getitem(factors, (..., slice(rows), slice(columns)))
     return factors, getitem(order, (..., slice(rows))), getitem(pivots, (..., slice(num_pivots)))
 
@@ -50,11 +94,10 @@ def lu_factors(x: Operand) -> tuple[Any, Any, Any]:
 # Linear systems
 
 
-def _solve_by_lu(a: Operand, permuted: Callable[[Any], Any]) -> Any:
+def _solve_by_lu(a: Any, permuted: Callable[[Any], Any]) -> Any:
     """Solve a·x = b, where `permuted(order)` returns the rows of b in the row order of the LU factors of `a`."""
-    factors, order, _, _ = apply_all(dl.LuOp, a)
-    intermediate = apply(dl.TriangularSolveOp, factors, permuted(order), lower=True, unit=True)
-    return apply(dl.TriangularSolveOp, factors, intermediate)
+    factors, order, _, _ = factorize(dl.LuOp, a)
+    return triangular_solve(factors, triangular_solve(factors, permuted(order), lower=True, unit=True))
 
 
 def _solved_tangent(x: Operand, operands: Operands, tangents: Operands) -> Any:
@@ -64,7 +107,7 @@ def _solved_tangent(x: Operand, operands: Operands, tangents: Operands) -> Any:
 
 @in_float32_or_wider
 @with_jvp_rule(_solved_tangent)
-def solve(a: Operand, columns: Operand) -> Any:
+def solve(a: Any, columns: Any) -> Any:
     def take_rows(order: Any) -> Any:
         return take_along_axis(columns, expand_dims(order, -1), -2)
 
@@ -76,7 +119,7 @@ def solve(a: Operand, columns: Operand) -> Any:
 def inverse(x: Operand) -> Any:
     def identity_rows(order: Any) -> Any:
         """Return the permuted rows of the identity matrix."""
-        return convert(equal(expand_dims(order, -1), arange(x.shape[-1])), x.dtype)
+        return convert(equal(expand_dims(order, -1), arange(x.shape[-1])), real_dtype(x))
 
     return _solve_by_lu(x, identity_rows)
 
@@ -85,7 +128,7 @@ def inverse(x: Operand) -> Any:
 
 
 def _pivots(x: Operand) -> tuple[Any, Any]:
-    factors, _, flips, _ = apply_all(dl.LuOp, x)
+    factors, _, flips, _ = factorize(dl.LuOp, x)
     return diagonal(factors, 0, -2, -1), flips
 
 
@@ -113,19 +156,29 @@ def _cofactors(x: Operand) -> Any:
     cofactor_values = multiply(
         multiply(left_products, right_products), expand_dims(multiply(determinant(left), determinant(right)), -1)
     )
-    return matmul(multiply(left, expand_dims(cofactor_values, -2)), right)
+    return matmul(multiply(conj(left), expand_dims(cofactor_values, -2)), conj(right))
+
+
+def _relative_change(operands: Operands, tangents: Operands) -> Any:
+    """Return tr(x⁻¹·dx), the derivative of ln det(x)."""
+    return trace(solve(operands[0], tangents[0]), 0, -2, -1)
+
+
+def _sign_tangent(y: Operand, operands: Operands, tangents: Operands) -> Any:
+    """Return y·i·Im tr(x⁻¹·dx), which is zero for real matrices."""
+    return multiply(y, multiply(imag(_relative_change(operands, tangents)), 1j)) if is_complex(y) else zeros_like(y)
 
 
 @in_float32_or_wider
-@with_jvp_rule(lambda y, _, __: zeros(y.shape, y.dtype))
+@with_jvp_rule(_sign_tangent)
 def determinant_sign(x: Operand) -> Any:
-    """Return the sign of the determinant, whose derivative is zero."""
+    """Return the determinant divided by its absolute value, or 0."""
     pivots, flips = _pivots(x)
     return multiply(prod(sign(pivots), -1), flips)
 
 
 @in_float32_or_wider
-@with_jvp_rule(lambda _, operands, tangents: trace(solve(operands[0], tangents[0]), 0, -2, -1))
+@with_jvp_rule(lambda _, operands, tangents: real(_relative_change(operands, tangents)))
 def log_abs_determinant(x: Operand) -> Any:
     """Return ln |det(x)|."""
     return sum(log(abs(_pivots(x)[0])), -1)
@@ -134,18 +187,36 @@ def log_abs_determinant(x: Operand) -> Any:
 # Cholesky
 
 
+def _cholesky_tangent(y: Any, _: Operands, tangents: Operands) -> Any:
+    """Return Φ(U⁻ᴴ·dx·U⁻¹)·U, where Φ is the upper triangle with half the diagonal; of dx the upper triangle is read.
+
+    Source: Murray, "Differentiation of the Cholesky decomposition" (arXiv:1602.07527).
+    """
+    (dx,), lower = tangents, adjoint(y)
+    strictly_upper = triu(dx, k=1)
+    dx = add(add(strictly_upper, adjoint(strictly_upper)), multiply(real(dx), eye(dx.shape[-1], dtype=real_dtype(dx))))
+    inner = triangular_solve(lower, adjoint(triangular_solve(lower, dx, lower=True)), lower=True)
+    return matmul(multiply(add(triu(inner), triu(inner, k=1)), 0.5), y)
+
+
 @in_float32_or_wider
-def upper_cholesky(x: Operand) -> Any:
-    """Return the upper triangular U with Uᵀ·U = x for positive definite matrices, of which the upper triangle is read."""
-    return apply(dl.CholeskyOp, x)
+@with_jvp_rule(_cholesky_tangent)
+def upper_cholesky(x: Any) -> Any:
+    """Return the upper triangular U with Uᴴ·U = x for positive definite matrices, of which the upper triangle is read."""
+    return factorize(dl.CholeskyOp, x)[0]
 
 
 # QR
 
 
-def _reflections(x: Operand) -> Sequence[Any]:
+def _reflections(x: Any) -> Sequence[Any]:
     """Return the columns of R, and the Householder vectors and scales that define Q."""
-    return apply_all(dl.HouseholderOp, matrix_transpose(x))
+    return factorize(dl.HouseholderOp, matrix_transpose(x))
+
+
+def orthogonal_columns(vectors: Any, scales: Any, count: TracedSize) -> Any:
+    """Return the first columns of Q, as rows."""
+    return factorize(dl.OrthogonalOp, vectors, scales, count=(count,))[0]
 
 
 @in_float32_or_wider
@@ -158,8 +229,7 @@ def r_factor(x: Operand, rows: TracedSize) -> Any:
 def complete_qr(x: Operand) -> Any:
     """Return (Q, R) with a square Q. Not differentiable: the columns of Q beyond the rank of R are arbitrary."""
     columns, vectors, scales = _reflections(x)
-    q = apply(dl.OrthogonalOp, vectors, scales, count=(x.shape[-2],))
-    return matrix_transpose(q), matrix_transpose(columns)
+    return matrix_transpose(orthogonal_columns(vectors, scales, x.shape[-2])), matrix_transpose(columns)
 
 
 @in_float32_or_wider
@@ -169,27 +239,30 @@ def packed_qr(x: Operand) -> Any:
     rows, count = x.shape[-2:]
     strict_lower = tril(matrix_transpose(vectors), k=-1)
     if rows < count:
-        strict_lower = concat([strict_lower, zeros((*x.shape[:-1], count - rows), x.dtype)], axis=-1)
+        strict_lower = pad(strict_lower, [*[(0, 0)] * (x.ndim - 1), (0, count - rows)])
     return add(matrix_transpose(columns), strict_lower), scales
 
 
 def _reduced_qr_tangent(factors: tuple[Any, Any], _: Operands, tangents: Operands) -> Any:
-    """Return (dQ, dR) = (dx·R⁻¹ + Q·(w - s), (s - w)·R), with s = Qᵀ·dx·R⁻¹ and w = tril(s, -1) - tril(s, -1)ᵀ."""
+    """Return (dQ, dR) = (dx·R⁻¹ + Q·(w - s), (s - w)·R), with s = Qᴴ·dx·R⁻¹ and w = l - lᴴ + i·Im diag(s), l = tril(s, -1)."""
     (q, r), (dx,) = factors, tangents
-    quotient = matrix_transpose(apply(dl.TriangularSolveOp, matrix_transpose(r), matrix_transpose(dx), lower=True))
-    s = matmul(matrix_transpose(q), quotient)
+    quotient = matrix_transpose(triangular_solve(matrix_transpose(r), matrix_transpose(dx), lower=True))
+    s = matmul(adjoint(q), quotient)
     strictly_lower = tril(s, k=-1)
-    upper_term = subtract(subtract(strictly_lower, matrix_transpose(strictly_lower)), s)
+    rotation = subtract(strictly_lower, adjoint(strictly_lower))
+    if is_complex(s):
+        rotation = add(rotation, multiply(multiply(imag(s), 1j), eye(s.shape[-1], dtype=real_dtype(s))))
+    upper_term = subtract(rotation, s)
     return add(quotient, matmul(q, upper_term)), negative(matmul(upper_term, r))
 
 
 @in_float32_or_wider
 @with_jvp_rule(_reduced_qr_tangent)
-def reduced_qr(x: Operand) -> Any:
+def reduced_qr(x: Any) -> Any:
     """Return (Q, R) of matrices with at least as many rows as columns; Q has the shape of `x`."""
     reflected, vectors, scales = _reflections(x)
     count = x.shape[-1]
-    q = apply(dl.OrthogonalOp, vectors, scales, count=(count,))
+    q = orthogonal_columns(vectors, scales, count)
     return matrix_transpose(q), matrix_transpose(getitem(reflected, (..., slice(count))))
 
 
@@ -211,33 +284,33 @@ def _gaps(x: Any) -> Any:
 
 
 def _project(left: Any, dx: Any, right: Any) -> Any:
-    return matmul(matmul(matrix_transpose(left), dx), right)
+    return matmul(matmul(adjoint(left), dx), right)
 
 
 def _eigenvectors_tangent(results: tuple[Any, Any], _: Operands, tangents: Operands) -> Any:
-    """Return (dw, dV) = (diag(s), V·(s_ij / (w_j - w_i))), with s = Vᵀ·dx·V."""
+    """Return (dw, dV) = (diag(s), V·(s_ij / (w_j - w_i))), with s = Vᴴ·dx·V."""
     w, v = results
     s = _project(v, tangents[0], v)
-    return diagonal(s, 0, -2, -1), matmul(v, multiply(s, _reciprocal(_gaps(w))))
+    return real(diagonal(s, 0, -2, -1)), matmul(v, multiply(s, _reciprocal(_gaps(w))))
 
 
 @in_float32_or_wider
 @with_jvp_rule(_eigenvectors_tangent)
 def symmetric_eigen(x: Operand) -> Any:
-    """Return the eigenvalues w and the eigenvectors V of symmetric matrices."""
-    w, rows, _ = apply_all(dl.EighOp, x, vectors=True)
-    return w, matrix_transpose(rows)
+    """Return the eigenvalues w and the eigenvectors V of symmetric or Hermitian matrices."""
+    w, rows, _ = factorize(dl.EighOp, x, vectors=True)
+    return w, adjoint(rows)
 
 
 def _eigenvalues_tangent(_: Operand, operands: Operands, tangents: Operands) -> Any:
     v = symmetric_eigen(operands[0])[1]
-    return sum(multiply(v, matmul(tangents[0], v)), -2)
+    return real(sum(multiply(conj(v), matmul(tangents[0], v)), -2))
 
 
 @in_float32_or_wider
 @with_jvp_rule(_eigenvalues_tangent)
 def symmetric_eigenvalues(x: Operand) -> Any:
-    return apply_all(dl.EighOp, x, vectors=False)[0]
+    return factorize(dl.EighOp, x, vectors=False)[0]
 
 
 def _general_tangent(results: tuple[Any, Any, Any, Any], _: Operands, tangents: Operands) -> Any:
@@ -295,14 +368,15 @@ def general_eigenvalues(x: Operand) -> Any:
 
 
 def _singular_tangent(results: tuple[Any, Any, Any], _: Operands, tangents: Operands) -> Any:
-    """Return (dU, ds, dVᵀ), with p = Uᵀ·dx·V and f_ij = 1/(s_j² - s_i²):
+    """Return (dU, ds, dVᴴ), with p = Uᴴ·dx·V and f_ij = 1/(s_j² - s_i²):
 
-    ds = diag(p), dU = U·(f∘(p·s + s·pᵀ)) + (1 - U·Uᵀ)·dx·V/s, dV = V·(f∘(s·p + pᵀ·s)) + (1 - V·Vᵀ)·dxᵀ·U/s.
+    ds = Re diag(p), dU = U·(f∘(p·s + s·pᴴ)) + (1 - U·Uᴴ)·dx·V/s, dV = V·(f∘(s·p + pᴴ·s)) + (1 - V·Vᴴ)·dxᴴ·U/s. Of complex
+    matrices, U also rotates by i·Im diag(p)/s.
     """
-    (u, s, vt), (dx,) = results, tangents
-    v = matrix_transpose(vt)
+    (u, s, vh), (dx,) = results, tangents
+    v = adjoint(vh)
     p = _project(u, dx, v)
-    pt, row, column = matrix_transpose(p), expand_dims(s, -2), expand_dims(s, -1)
+    ph, row, column = adjoint(p), expand_dims(s, -2), expand_dims(s, -1)
     f, inverse_s = _reciprocal(_gaps(multiply(s, s))), _reciprocal(row)
 
     def tangent(vectors: Any, rotation: Any, product: Any) -> Any:
@@ -310,29 +384,32 @@ def _singular_tangent(results: tuple[Any, Any, Any], _: Operands, tangents: Oper
         in_span = matmul(vectors, multiply(f, rotation))
         if vectors.shape[-2] == vectors.shape[-1]:
             return in_span
-        orthogonal = subtract(product, matmul(vectors, matmul(matrix_transpose(vectors), product)))
+        orthogonal = subtract(product, matmul(vectors, matmul(adjoint(vectors), product)))
         return add(in_span, multiply(orthogonal, inverse_s))
 
-    du = tangent(u, add(multiply(p, row), multiply(column, pt)), matmul(dx, v))
-    dv = tangent(v, add(multiply(column, p), multiply(pt, row)), matmul(matrix_transpose(dx), u))
-    return du, diagonal(p, 0, -2, -1), matrix_transpose(dv)
+    du = tangent(u, add(multiply(p, row), multiply(column, ph)), matmul(dx, v))
+    dv = tangent(v, add(multiply(column, p), multiply(ph, row)), matmul(adjoint(dx), u))
+    ds = diagonal(p, 0, -2, -1)
+    if is_complex(u):
+        du = add(du, multiply(u, multiply(expand_dims(imag(ds), -2), multiply(inverse_s, 1j))))
+    return du, real(ds), adjoint(dv)
 
 
 @in_float32_or_wider
 @with_jvp_rule(_singular_tangent)
 def reduced_svd(x: Operand) -> Any:
-    """Return (U, s, Vᵀ), where U and V have one column for each singular value."""
+    """Return (U, s, Vᴴ), where U and V have one column for each singular value."""
     return _svd_by_rotations(x, full_matrices=False)
 
 
 @in_float32_or_wider
 def full_svd(x: Operand) -> Any:
-    """Return (U, s, Vᵀ) with square U and V. Not differentiable: the columns beyond the singular values are arbitrary."""
+    """Return (U, s, Vᴴ) with square U and V. Not differentiable: the columns beyond the singular values are arbitrary."""
     return _svd_by_rotations(x, full_matrices=True)
 
 
-def _svd_by_rotations(x: Operand, *, full_matrices: bool) -> tuple[Any, Any, Any]:
-    """Compute the SVD by QR and one-sided Jacobi: x = Q·R and rotations·R = diag(s)·Vᵀ, so that U = Q·rotationsᵀ.
+def _svd_by_rotations(x: Any, *, full_matrices: bool) -> tuple[Any, Any, Any]:
+    """Compute the SVD by QR and one-sided Jacobi: x = Q·R and rotations·R = diag(s)·Vᴴ, so that U = Q·rotationsᴴ.
 
     Rows of length 0 have no direction, so V is the orthogonal factor of the rotated rows, up to signs.
     """
@@ -341,17 +418,17 @@ def _svd_by_rotations(x: Operand, *, full_matrices: bool) -> tuple[Any, Any, Any
         v, s, ut = _svd_by_rotations(matrix_transpose(x), full_matrices=full_matrices)
         return matrix_transpose(ut), s, matrix_transpose(v)
     reflected, vectors, scales = _reflections(x)
-    q = apply(dl.OrthogonalOp, vectors, scales, count=(rows if full_matrices else count,))
+    q = orthogonal_columns(vectors, scales, rows if full_matrices else count)
     r = matrix_transpose(getitem(reflected, (..., slice(count))))
     s, rotated, rotations = _jacobi_svd(r)
-    lengths, vectors, scales = apply_all(dl.HouseholderOp, rotated)
-    directions = apply(dl.OrthogonalOp, vectors, scales, count=(count,))
-    signs = where(greater_equal(diagonal(lengths, 0, -2, -1), 0), np.ones((), x.dtype), -1)
-    vt = multiply(directions, expand_dims(signs, -1))
-    u = matmul(rotations, getitem(q, (..., slice(count), slice(None))) if full_matrices else q)
+    lengths, vectors, scales = factorize(dl.HouseholderOp, rotated)
+    directions = orthogonal_columns(vectors, scales, count)
+    signs = where(greater_equal(real(diagonal(lengths, 0, -2, -1)), 0), np.ones((), real_dtype(x)), -1)
+    vh = multiply(directions, expand_dims(signs, -1))
+    u = matmul(conj(rotations), getitem(q, (..., slice(count), slice(None))) if full_matrices else q)
     if full_matrices:
         u = concat([u, getitem(q, (..., slice(count, None), slice(None)))], axis=-2)
-    return matrix_transpose(u), s, vt
+    return matrix_transpose(u), s, vh
 
 
 # Minimum number of rows for which rotating by the eigenvectors of x·xᵀ first is faster.
@@ -361,22 +438,22 @@ _MIN_PRECONDITIONED_ROWS = 32
 def _jacobi_svd(x: Operand) -> tuple[Any, Any, Any]:
     """Return (s, rows, rotations): rotations·x = rows, which are orthogonal, with lengths s in descending order.
 
-    The eigenvectors of x·xᵀ are nearly such rotations, except for those of small values, so the Jacobi iteration that follows
+    The eigenvectors of x·xᴴ are nearly such rotations, except for those of small values, so the Jacobi iteration that follows
     needs few sweeps. `x` is scaled to a largest element of 1, so that the squares do not overflow.
     """
     if x.shape[-2] < _MIN_PRECONDITIONED_ROWS:
-        svd_results = apply_all(dl.SvdOp, x)
+        svd_results = factorize(dl.SvdOp, x)
         return svd_results[0], svd_results[1], svd_results[2]
     largest = max(abs(x), (-2, -1), keepdims=True)
     scaled = divide(x, where(equal(largest, 0), 1, largest))
-    eigenvectors = apply_all(dl.EighOp, matmul(scaled, matrix_transpose(scaled)), vectors=True)[1]
-    s, rows, rotations = apply_all(dl.SvdOp, matmul(eigenvectors, x))
+    eigenvectors = factorize(dl.EighOp, matmul(scaled, adjoint(scaled)), vectors=True)[1]
+    s, rows, rotations = factorize(dl.SvdOp, matmul(eigenvectors, x))
     return s, rows, matmul(rotations, eigenvectors)
 
 
 def _singular_values_tangent(_: Operand, operands: Operands, tangents: Operands) -> Any:
-    u, _, vt = reduced_svd(operands[0])
-    return sum(multiply(u, matmul(tangents[0], matrix_transpose(vt))), -2)
+    u, _, vh = reduced_svd(operands[0])
+    return real(sum(multiply(conj(u), matmul(tangents[0], adjoint(vh))), -2))
 
 
 @in_float32_or_wider
@@ -395,13 +472,13 @@ def _truncated_reciprocal(s: Any, threshold: Any) -> Any:
 
 
 def _pseudo_inverse_tangent(y: Operand, operands: Operands, tangents: Operands) -> Any:
-    """Return -y·dx·y + y·yᵀ·dxᵀ·(1 - x·y) + (1 - y·x)·dxᵀ·yᵀ·y.
+    """Return -y·dx·y + y·yᴴ·dxᴴ·(1 - x·y) + (1 - y·x)·dxᴴ·yᴴ·y.
 
     Source: Golub and Pereyra, "The differentiation of pseudo-inverses" (1973).
     """
     (x, _), (dx, _) = operands, tangents
-    yt, dxt = matrix_transpose(y), matrix_transpose(dx)
-    column_space_term, row_space_term = matmul(matmul(y, yt), dxt), matmul(dxt, matmul(yt, y))
+    yh, dxh = adjoint(y), adjoint(dx)
+    column_space_term, row_space_term = matmul(matmul(y, yh), dxh), matmul(dxh, matmul(yh, y))
     change = add(
         subtract(column_space_term, matmul(column_space_term, matmul(x, y))),
         subtract(row_space_term, matmul(y, matmul(x, row_space_term))),
@@ -412,28 +489,29 @@ def _pseudo_inverse_tangent(y: Operand, operands: Operands, tangents: Operands) 
 @in_float32_or_wider
 @with_jvp_rule(_pseudo_inverse_tangent)
 def pseudo_inverse(x: Operand, threshold: Operand) -> Any:
-    """Return V·s⁻¹·Uᵀ without the singular values of at most `threshold` times the largest one."""
+    """Return V·s⁻¹·Uᴴ without the singular values of at most `threshold` times the largest one."""
     scale = _scale_to_normal_numbers(x)
-    u, s, vt = reduced_svd(multiply(x, scale))
-    scaled_ut = multiply(matrix_transpose(u), expand_dims(_truncated_reciprocal(s, threshold), -1))
-    return multiply(matmul(matrix_transpose(vt), scaled_ut), scale)
+    u, s, vh = reduced_svd(multiply(x, scale))
+    scaled_uh = multiply(adjoint(u), expand_dims(_truncated_reciprocal(s, threshold), -1))
+    return multiply(matmul(adjoint(vh), scaled_uh), scale)
 
 
 def _scale_to_normal_numbers(x: Operand) -> Any:
     """Return for each matrix a power of two by which its elements become normal numbers, 1 if the largest is not tiny."""
-    info = np.finfo(x.dtype)
+    dtype = real_dtype(x)
+    info = np.finfo(dtype)
     largest = max(abs(x), axis=(-2, -1), keepdims=True, initial=0)
-    return convert(where(less(largest, float(info.tiny / info.eps)), float(1 / info.tiny), 1), x.dtype)
+    return convert(where(less(largest, float(info.tiny / info.eps)), float(1 / info.tiny), 1), dtype)
 
 
 def _least_squares_tangent(x: Operand, operands: Operands, tangents: Operands) -> Any:
-    """Return y·(db - da·x) + y·yᵀ·daᵀ·(b - a·x) + (1 - y·a)·daᵀ·yᵀ·x, where y is the pseudo-inverse of `a`."""
+    """Return y·(db - da·x) + y·yᴴ·daᴴ·(b - a·x) + (1 - y·a)·daᴴ·yᴴ·x, where y is the pseudo-inverse of `a`."""
     (a, b, threshold), (da, db, _) = operands, tangents
     y = pseudo_inverse(a, threshold)
-    yt, dat = matrix_transpose(y), matrix_transpose(da)
-    residual_term = matmul(dat, subtract(b, matmul(a, x)))
-    null_space_term = matmul(dat, matmul(yt, x))
-    change = matmul(y, add(subtract(db, matmul(da, x)), matmul(yt, residual_term)))
+    yh, dah = adjoint(y), adjoint(da)
+    residual_term = matmul(dah, subtract(b, matmul(a, x)))
+    null_space_term = matmul(dah, matmul(yh, x))
+    change = matmul(y, add(subtract(db, matmul(da, x)), matmul(yh, residual_term)))
     return add(change, subtract(null_space_term, matmul(y, matmul(a, null_space_term))))
 
 
@@ -445,7 +523,7 @@ def least_squares(a: Operand, b: Operand, threshold: Operand) -> Any:
     Singular values of at most `threshold` times the largest are ignored.
     """
     scale, scale_of_b = _scale_to_normal_numbers(a), _scale_to_normal_numbers(b)
-    u, s, vt = reduced_svd(multiply(a, scale))
-    projected = matmul(matrix_transpose(u), multiply(b, scale_of_b))
+    u, s, vh = reduced_svd(multiply(a, scale))
+    projected = matmul(adjoint(u), multiply(b, scale_of_b))
     coefficients = multiply(projected, expand_dims(_truncated_reciprocal(s, threshold), -1))
-    return multiply(matmul(matrix_transpose(vt), coefficients), divide(scale, scale_of_b))
+    return multiply(matmul(adjoint(vh), coefficients), divide(scale, scale_of_b))

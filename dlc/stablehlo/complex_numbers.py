@@ -193,6 +193,7 @@ _TRANSFORMS: dict[str, Callable[..., Any]] = {
 OPERATORS: dict[str, Converter] = {
     **{f"stablehlo.{name}": _of_arrays(function) for name, function in _FUNCTIONS.items()},
     **{f"chlo.{name}": _of_arrays(getattr(dnp, name)) for name in _CHLO_FUNCTIONS},
+    "chlo.conj": _of_arrays(dnp.conj),
     **{f"stablehlo.{name}": _componentwise(_REAL[name]) for name in _COMPONENTWISE},
     **{f"stablehlo.{name}": _reduction(_REAL[name]) for name in ("reduce", "reduce_window")},
     "stablehlo.bitcast_convert": _bitcast,

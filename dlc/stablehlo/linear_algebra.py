@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 import dlc.numpy as dnp
-from dlc.dialects import dl
 from dlc.errors import UnsupportedError
-from dlc.frontend.complex_numbers import Complex
-from dlc.numpy import linalg
-from dlc.numpy.apply import apply, convert
+from dlc.frontend.complex_numbers import Complex, is_complex
+from dlc.numpy import decompositions, linalg
+from dlc.numpy.apply import convert
 from dlc.numpy.decompositions import lu_factors, packed_qr
 from dlc.stablehlo.node import Converter, StableHloNode, StableHloValue
 
@@ -30,6 +29,12 @@ def _zero_info(x: Any) -> Any:
     return dnp.zeros(x.shape[:-2], np.int32)
 
 
+def _zeros(node: StableHloNode, shape: Sequence[int], x: Any) -> Any:
+    """Return a result that is not requested, real or complex as `x`."""
+    zeros = node.trace.value(np.zeros(shape, decompositions.real_dtype(x)))
+    return Complex(zeros, zeros) if is_complex(x) else zeros
+
+
 def _values(node: StableHloNode, *arrays: Any) -> Sequence[StableHloValue]:
     return [node.value(array) for array in arrays]
 
@@ -38,7 +43,7 @@ def _cholesky(node: StableHloNode) -> Sequence[StableHloValue]:
     """Return the Cholesky factor, and `info`: 1 if the factor contains NaN."""
     (x,) = node.arrays
     factor = linalg.cholesky(x, upper=_lapack_option(node, "uplo") == "U")
-    failed = dnp.any(dnp.isnan(dnp.linalg.diagonal(factor)), -1)
+    failed = dnp.any(dnp.isnan(dnp.real(dnp.linalg.diagonal(factor))), -1)
     return _values(node, factor, convert(failed, np.int32))
 
 
@@ -47,33 +52,43 @@ def cholesky(node: StableHloNode) -> StableHloValue:
     return node.value(linalg.cholesky(x, upper=not node.get("lower", default=False)))
 
 
-def _solve(a: Any, b: Any, *, left: bool, lower: bool, transposed: bool, unit: bool) -> Any:
-    """Solve a·x = b, or x·a = b if not `left`; with aᵀ if `transposed`."""
-    if not left:
-        x = _solve(a, dnp.matrix_transpose(b), left=True, lower=lower, transposed=not transposed, unit=unit)
-        return dnp.matrix_transpose(x)
-    if transposed:
+def _solve(a: Any, b: Any, *, left: bool, lower: bool, transposed: bool, conjugated: bool, unit: bool) -> Any:
+    """Solve a·x = b, or x·a = b if not `left`; with aᵀ if `transposed`, and the conjugate of a if `conjugated`."""
+    if transposed == left:
         a, lower = dnp.matrix_transpose(a), not lower
-    return apply(dl.TriangularSolveOp, a, b, lower=lower, unit=unit)
+    if conjugated:
+        a = dnp.conj(a)
+    if left:
+        return decompositions.triangular_solve(a, b, lower=lower, unit=unit)
+    return dnp.matrix_transpose(decompositions.triangular_solve(a, dnp.matrix_transpose(b), lower=lower, unit=unit))
 
 
 def _triangular_solve(node: StableHloNode) -> StableHloValue:
     a, b = node.arrays
-    left, lower, transposed, unit = (
+    left, lower, transposed, conjugated, unit = (
         _lapack_option(node, name) in letters
-        for name, letters in (("side", "L"), ("uplo", "L"), ("trans_x", "TC"), ("diag", "U"))
+        for name, letters in (("side", "L"), ("uplo", "L"), ("trans_x", "TC"), ("trans_x", "C"), ("diag", "U"))
     )
-    return node.value(_solve(a, b, left=left, lower=lower, transposed=transposed, unit=unit))
+    return node.value(_solve(a, b, left=left, lower=lower, transposed=transposed, conjugated=conjugated, unit=unit))
 
 
 def triangular_solve(node: StableHloNode) -> StableHloValue:
     a, b = node.arrays
     left, lower, unit = (bool(node.get(name, default=False)) for name in ("left_side", "lower", "unit_diagonal"))
-    transposed = node.keyword(("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"), "transpose_a") != "NO_TRANSPOSE"
+    transpose = node.keyword(("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"), "transpose_a")
+    transposed, conjugated = transpose != "NO_TRANSPOSE", transpose == "ADJOINT"
     # There are kernels for f32 and f64.
     dtype = np.promote_types(a.dtype, np.float32)
-    x = _solve(convert(a, dtype), convert(b, dtype), left=left, lower=lower, transposed=transposed, unit=unit)
-    return node.value(convert(x, b.dtype))
+    x = _solve(
+        dnp.astype(a, dtype),
+        dnp.astype(b, dtype),
+        left=left,
+        lower=lower,
+        transposed=transposed,
+        conjugated=conjugated,
+        unit=unit,
+    )
+    return node.value(dnp.astype(x, b.dtype))
 
 
 def _lu(node: StableHloNode) -> Sequence[StableHloValue]:
@@ -92,8 +107,9 @@ def _orthogonal_columns(node: StableHloNode) -> StableHloValue:
     rows, count = x.shape[-2:]
     num_vectors = scales.shape[-1]
     strict_lower = dnp.tril(x[..., :num_vectors], k=-1)
-    vectors = dnp.add(strict_lower, np.eye(rows, num_vectors, dtype=x.dtype))
-    return node.value(dnp.matrix_transpose(apply(dl.OrthogonalOp, dnp.matrix_transpose(vectors), scales, count=(count,))))
+    vectors = dnp.add(strict_lower, np.eye(rows, num_vectors, dtype=decompositions.real_dtype(x)))
+    q = decompositions.orthogonal_columns(dnp.matrix_transpose(vectors), scales, count)
+    return node.value(dnp.matrix_transpose(q))
 
 
 def _eigh(node: StableHloNode) -> Sequence[StableHloValue]:
@@ -124,22 +140,29 @@ def _svd(node: StableHloNode) -> Sequence[StableHloValue]:
     (x,) = node.arrays
     mode = _lapack_option(node, "mode")
     if mode == "N":
-        u, vt = (dnp.zeros(type.shape, x.dtype) for type in node.op.types[2:4])
-        return _values(node, x, linalg.svdvals(x), u, vt, _zero_info(x))
-    u, s, vt = linalg.svd(x, full_matrices=mode == "A")
-    return _values(node, x, s, u, vt, _zero_info(x))
+        u, vh = (_zeros(node, type.shape, x) for type in node.op.types[2:4])
+        return _values(node, x, linalg.svdvals(x), u, vh, _zero_info(x))
+    u, s, vh = linalg.svd(x, full_matrices=mode == "A")
+    return _values(node, x, s, u, vh, _zero_info(x))
 
 
 # LAPACK names without the prefix for the element type.
 _LAPACK: dict[str, Converter] = {
-    "potrf": _cholesky, "trsm": _triangular_solve, "getrf": _lu, "geqrf": _qr, "orgqr": _orthogonal_columns, "syevd": _eigh,
-    "gesdd": _svd,
+    "potrf": _cholesky, "trsm": _triangular_solve, "getrf": _lu, "geqrf": _qr, "gesdd": _svd,
 }  # fmt: skip
+_REAL_LAPACK: dict[str, Converter] = {**_LAPACK, "orgqr": _orthogonal_columns, "syevd": _eigh}
+_COMPLEX_LAPACK: dict[str, Converter] = {**_LAPACK, "ungqr": _orthogonal_columns, "heevd": _eigh}
 
-OPERATORS: dict[str, Converter] = {
-    **{f"stablehlo.custom_call @lapack_{prefix}{name}_ffi": rule for name, rule in _LAPACK.items() for prefix in "sd"},
-    "stablehlo.cholesky": cholesky,
-    "stablehlo.triangular_solve": triangular_solve,
+
+def _lapack_operators(rules: Mapping[str, Converter], prefixes: str) -> dict[str, Converter]:
+    return {f"stablehlo.custom_call @lapack_{prefix}{name}_ffi": rule for name, rule in rules.items() for prefix in prefixes}
+
+
+_COMMON: dict[str, Converter] = {"stablehlo.cholesky": cholesky, "stablehlo.triangular_solve": triangular_solve}
+OPERATORS: dict[str, Converter] = {**_lapack_operators(_REAL_LAPACK, "sd"), **_COMMON}
+# Ops with complex operands or results.
+COMPLEX_OPERATORS: dict[str, Converter] = {
+    **_lapack_operators(_COMPLEX_LAPACK, "cz"),
+    **_lapack_operators({"geev": _eig}, "sd"),
+    **_COMMON,
 }
-# Ops with complex results.
-COMPLEX_OPERATORS: dict[str, Converter] = {f"stablehlo.custom_call @lapack_{prefix}geev_ffi": _eig for prefix in "sd"}

@@ -459,21 +459,31 @@ def _factorization(p: RandomProgram, op: type[DlOp]) -> ProgramValue:
     Eigenvalues are separated, and pivots are clear.
     """
     dtype, n, leading = p.random.choice((F32, F64)), p.random.choice((1, 2, 3, 5, 8, 17)), p.random.choice(((), (2,)))
-    x = p.rng.standard_normal((*leading, n, n))
+    is_complex = op is not dl.EigOp and p.flag()
+
+    def normal(*shape: int) -> np.ndarray:
+        x = p.rng.standard_normal(shape)
+        return x + 1j * p.rng.standard_normal(shape) if is_complex else x
+
+    x = normal(*leading, n, n)
     q, eigenvalues = np.linalg.qr(x)[0], np.arange(1.0, n + 1)
-    properties: dict[str, PropertyValue] = {}
+    properties: dict[str, PropertyValue] = {"complex": True} if is_complex else {}
     operands = [x]
     if op is dl.TriangularSolveOp:
-        operands = [x + 3 * n * np.eye(n), p.rng.standard_normal((*leading, n, p.random.choice((1, 4, 19))))]
-        properties = {name: True for name in ("lower", "unit") if p.flag()} if n < 4 else {"lower": p.flag()}
+        operands = [x + 3 * n * np.eye(n), normal(*leading, n, p.random.choice((1, 4, 19)))]
+        properties |= {name: True for name in ("lower", "unit") if p.flag()} if n < 4 else {"lower": p.flag()}
     elif op is dl.OrthogonalOp:
         vectors = np.triu(x, 1) + np.eye(n)
-        operands, properties = [vectors, 2 / (vectors**2).sum(-1)], {"count": (n,)}
+        operands = [vectors, 2 / (np.abs(vectors) ** 2).sum(-1).astype(x.dtype)]
+        properties["count"] = (n,)
     elif op in (dl.EighOp, dl.EigOp):
-        operands, properties = [q * eigenvalues @ q.mT], {"vectors": True}
+        operands = [q * eigenvalues @ np.conj(q.mT)]
+        properties["vectors"] = True
     elif op is not dl.HouseholderOp:
         # Eigenvalues of a symmetric matrix are singular values too; one with a large diagonal needs no exchanges.
-        operands = [q * eigenvalues @ q.mT if op is not dl.LuOp else x + 3 * n * np.eye(n)]
+        operands = [q * eigenvalues @ np.conj(q.mT) if op is not dl.LuOp else x + 3 * n * np.eye(n)]
+    if is_complex:
+        operands = [np.stack([a.real, a.imag], len(leading)) for a in operands]
     return p.add(op, *(p.source(a.astype(dtype)) for a in operands), **properties)
 
 

@@ -51,6 +51,8 @@ _TREES = (f32, i32, i32, i32, f32)
         (dl.CholeskyOp, f32, [(A, B, 20, 20)], {}),
         (dl.SvdOp, f32, [(A, 4, 6)], {}),
         (dl.EighOp, f32, [(A, 9, 9)], {"vectors": True}),
+        (dl.LuOp, f32, [(A, 2, N, N)], {"complex": True}),
+        (dl.EighOp, f32, [(A, 2, N, N)], {"complex": True, "vectors": True}),
     ],
     ids=lambda p: p.name if isinstance(p, type) else "",
 )

@@ -91,3 +91,38 @@ def test_complex_parameters_are_constants() -> None:
         [torch.complex(*(torch.from_numpy(np.asarray(got[f"output.{part}"])) for part in ("real", "imag")))],
         [module(z).detach()],
     )
+
+
+def test_complex_matrices() -> None:
+    linalg = torch.linalg
+    x, b = complex_tensor(4, 4, dtype=torch.complex128), complex_tensor(4, 2, dtype=torch.complex128)
+    tall = complex_tensor(6, 4, dtype=torch.complex128)
+
+    def positive(x: Any) -> Any:
+        return x @ x.mH + torch.eye(4)
+
+    functions: list[Any] = [
+        lambda x: (linalg.det(x), *linalg.slogdet(x), linalg.matrix_power(x, 3), torch.matrix_exp(x)),
+        lambda x: (linalg.inv(x), linalg.solve(x, b), linalg.solve(x, b.mT, left=False), linalg.pinv(tall @ x)),
+        lambda x: (*linalg.qr(tall @ x), linalg.cholesky(positive(x)), linalg.svdvals(tall @ x)),
+        lambda x: (lambda u, s, vh: (u * s**2 @ vh,))(*linalg.svd(tall @ x, full_matrices=False)),
+        lambda x: (lambda w, v: (v * w**2 @ v.mH, w))(*linalg.eigh(x + x.mH)),
+        lambda x: (linalg.lu_solve(*linalg.lu_factor(x), b, adjoint=True), linalg.solve_triangular(x, b, upper=True)),
+        lambda x: (torch.cholesky_solve(b, linalg.cholesky(positive(x))), linalg.norm(x), linalg.matrix_norm(x, 2)),
+    ]
+
+    def values_and_gradient(f: Any) -> list[Any]:
+        leaf = x.clone().requires_grad_()
+        results = f(leaf)
+        sum((r.real.sum() + (r.abs() ** 2).sum()) for r in results).backward()
+        return [*(r.detach() for r in results), leaf.grad]
+
+    for f in functions:
+        close(values_and_gradient(compiled(f)), values_and_gradient(f))
+    reflections = torch.geqrf(tall)
+    for f in (
+        linalg.householder_product,
+        lambda v, t: torch.ormqr(v, t, tall, transpose=True),
+        lambda v, t: torch.linalg.lu(v)[1],
+    ):
+        close([compiled(f)(*reflections)], [f(*reflections)])

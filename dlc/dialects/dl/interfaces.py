@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dlc.dialects.dl.base import Array, DlOp, is_storage_only, shape_of, sizes
+from dlc.dialects.dl.base import Array, DlOp, is_storage_only, rank_of, shape_of, sizes
 from dlc.errors import DlcError
 from dlc.ir import (
     AffineExpr,
@@ -225,6 +225,11 @@ class LibraryKernel(DlOp, ABC):
     It is a separate kernel: nothing is fused into it, it reads its operands from memory and stores all results. The loops
     are in `dlc/library_kernels`. The leading axes that all operands have are batch axes.
     """
+
+    @property
+    def num_batch_axes(self) -> int:
+        """The number of batch axes of an op on matrices, which are the last two axes of the first operand."""
+        return rank_of(self.operands[0]) - 2
 
     @property
     def size_constraints(self) -> Sequence[Size]:

@@ -11,15 +11,26 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from dlc.errors import DTypeError, UnsupportedError
 from dlc.frontend.complex_numbers import Complex, from_parts, is_complex, real_and_imaginary
 from dlc.frontend.trace import is_python_scalar
-from dlc.numpy.apply import AnyDType, ArrayLike, Axes, as_dtype, convert, normalize_axes, operand, promote_to_float, refuse
+from dlc.numpy.apply import (
+    AnyDType,
+    ArrayLike,
+    Axes,
+    Operand,
+    as_dtype,
+    convert,
+    normalize_axes,
+    operand,
+    promote_to_float,
+    refuse,
+)
 from dlc.numpy.functions import comparison as cmp
 from dlc.numpy.functions import elementwise as ew
 from dlc.numpy.functions import floats, joining, matrix_products, reductions, shape_manipulation
@@ -45,6 +56,21 @@ def _complex_array(real: Any, imag: Any) -> Any:
     if components[0].dtype.itemsize < 4:
         components = [convert(component, np.float32) for component in components]
     return from_parts(*shape_manipulation.broadcast_arrays(*components))
+
+
+def promote_to_inexact(*xs: ComplexArrayLike) -> list[Operand]:
+    """Convert the operands to a common floating-point dtype, or a common complex one if an operand is complex."""
+    if not any(map(is_complex, xs)):
+        return promote_to_float(*cast("Sequence[ArrayLike]", xs))
+    pairs = [_parts(np.asarray(x) if isinstance(x, complex) else x) for x in xs]
+    operands = promote_to_float(*(part for pair in pairs for part in pair if part is not None))
+    dtype = np.promote_types(operands[0].dtype, np.float32)
+
+    def converted(a: Any, b: Any) -> Operand:
+        a = convert(a, dtype)
+        return from_parts(a, zeros_like(a) if b is None else convert(b, dtype))
+
+    return [converted(*pair) for pair in pairs]
 
 
 def _negate_component(x: Any) -> Any:

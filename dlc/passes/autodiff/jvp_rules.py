@@ -191,10 +191,17 @@ def _triangle(x: Term, *, upper: bool, diagonal: bool = True) -> Term:
     return where(~(first > last) if diagonal else first < last, x, 0)
 
 
+def _require_real(op: dl.MatrixFactorization) -> None:
+    if flag(op.complex):
+        problem = "of complex matrices has no derivative; differentiate the functions of dlc.numpy.linalg that use it"
+        raise UnsupportedError(f"{location_prefix(op.location)}{op.name} {problem}")
+
+
 def _triangular_solve(
     op: dl.TriangularSolveOp, result: Term, operands: Sequence[Term], tangents: Sequence[Term | None]
 ) -> Term:
     """T⁻¹·(db - dT·x)"""
+    _require_real(op)
     da, db = tangents
     assert da is not None
     product = _triangle(da, upper=not flag(op.lower), diagonal=not flag(op.unit)).op(dl.MatmulOp, result)
@@ -207,6 +214,7 @@ def _cholesky(op: dl.CholeskyOp, result: Term, operands: Sequence[Term], tangent
 
     Source: Murray, "Differentiation of the Cholesky decomposition" (arXiv:1602.07527).
     """
+    _require_real(op)
     dx, lower = _single_tangent(tangents), result.matrix_transpose()
     dx = _triangle(dx, upper=True) + _triangle(dx, upper=True, diagonal=False).matrix_transpose()
     left_solved = lower.op(dl.TriangularSolveOp, dx, lower=True).matrix_transpose()
@@ -216,6 +224,7 @@ def _cholesky(op: dl.CholeskyOp, result: Term, operands: Sequence[Term], tangent
 
 def _lu(op: dl.LuOp, result: Term, operands: Sequence[Term], tangents: Sequence[Term | None]) -> Term:
     """L·tril(F, -1) + triu(F)·U, with F = L⁻¹·(rows `order` of dx)·U⁻¹."""
+    _require_real(op)
     dx, order = _single_tangent(tangents), Term(result.build, op.order)
     rows = order.reshape(*order.shape, 1).broadcast(*result.shape)
     left_solved = result.op(

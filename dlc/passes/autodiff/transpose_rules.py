@@ -11,6 +11,8 @@ from collections.abc import Callable, Container
 from itertools import product as cartesian_product
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, flag, ints, rank_of, shape_of, sizes
 from dlc.ir import SSAValue
@@ -144,9 +146,12 @@ def _sum_pool(op: dl.SumPoolOp, cotangent: Term, index: int) -> Term:
 
 
 def _triangular_solve(op: dl.TriangularSolveOp, cotangent: Term, index: int) -> Term:
-    """T⁻ᵀ·cotangent; T must be constant."""
-    other_triangle = {"lower": not flag(op.lower), "unit": op.unit}
-    return Term(cotangent.build, op.a).matrix_transpose().op(dl.TriangularSolveOp, cotangent, **other_triangle)
+    """T⁻ᴴ·cotangent; T must be constant."""
+    settings = {"lower": not flag(op.lower), "unit": op.unit, "complex": op.complex}
+    build, adjoint = cotangent.build, Term(cotangent.build, op.a).matrix_transpose()
+    if flag(op.complex):
+        adjoint = adjoint * Term(build, build.constant(np.array([1, -1]).reshape(2, 1, 1), element_type_of(op.a)))
+    return adjoint.op(dl.TriangularSolveOp, cotangent, **settings)
 
 
 TRANSPOSE_RULES: ExtensionTable[type[DlOp], Transpose] = ExtensionTable(

@@ -303,16 +303,6 @@ def is_zero(value: SSAValue) -> bool:
     return splat(value) == 0
 
 
-def _matrices(op: DlOp) -> Factors:
-    """Shard the batch axes before the last two axes of the first operand."""
-    batch = tuple(range(rank_of(op.operands[0]) - 2))
-
-    def axes(value: SSAValue) -> Axes:
-        return (*batch, *(None,) * (rank_of(value) - len(batch)))
-
-    return Factors(tuple(map(axes, op.operands)), tuple(map(axes, op.results)))
-
-
 def _rows(op: RowwiseKernel) -> Factors:
     """Shard the rows of the first operand; other operands are tables for all rows."""
 
@@ -361,8 +351,8 @@ FACTOR_RULES: Mapping[type, Rule] = {
     dl.RandomBitsOp: _batch_axes_of(lambda op: rank_of(op.first)),
     SortedSearch: _batch_axes_of(lambda op: rank_of(op.x) - 1),
     dl.ViewAsOp: lambda op: _except(op, [rank_of(op.x) - 1]),
-    dl.DftOp: _matrices,
-    LibraryKernel: _matrices,
+    dl.DftOp: _batch_axes_of(lambda op: rank_of(op.x) - 2),
+    LibraryKernel: _batch_axes_of(lambda op: op.num_batch_axes),
     RowwiseKernel: _rows,
 }
 _CREATED_LATER = "the compiler only creates it after partitioning"

@@ -8,14 +8,19 @@ import numpy as np
 
 import dlc.numpy as dnp
 from dlc import lax
-from dlc.dialects import dl
 from dlc.errors import UnsupportedError
+from dlc.frontend.complex_numbers import is_complex
 from dlc.numpy import decompositions, linalg
-from dlc.numpy.apply import apply, convert, refuse
+from dlc.numpy.apply import convert, refuse
 from dlc.pytorch.rules.rule_table import RuleTable
 from dlc.shapes.traced_dims import untraced
 
 table = RuleTable()
+
+
+def _empty(x: Any) -> Any:
+    """Return an empty array of the dtype of `x`."""
+    return dnp.astype(dnp.zeros((0,), np.float32), x.dtype)
 
 
 def _no_errors(x: Any) -> Any:
@@ -62,9 +67,9 @@ def _order(pivots: Any, rows: Any) -> Any:
 
 @table("linalg_lu_solve")
 def lu_solve(factors: Any, pivots: Any, b: Any, left: bool = True, adjoint: bool = False) -> Any:
-    """Solve A·x = b, or x·A = b if not `left`, from the LU factors of A; with the transpose of A if `adjoint`."""
+    """Solve A·x = b, or x·A = b if not `left`, from the LU factors of A; with the conjugate transpose of A if `adjoint`."""
     if not left:
-        return _transpose_matrix(lu_solve(factors, pivots, _transpose_matrix(b), True, not adjoint))
+        return decompositions.adjoint(lu_solve(factors, pivots, decompositions.adjoint(b), True, not adjoint))
     order = _order(pivots, pivots.shape[-1])
     batch = np.broadcast_shapes(factors.shape[:-2], b.shape[:-2])
     factors, b = (dnp.broadcast_to(v, (*batch, *v.shape[-2:])) for v in (factors, b))
@@ -75,7 +80,7 @@ def lu_solve(factors: Any, pivots: Any, b: Any, left: bool = True, adjoint: bool
     if not adjoint:
         intermediate = solve_triangular(factors, take_rows(b, order), False, True, True)
         return solve_triangular(factors, intermediate, True)
-    factors = _transpose_matrix(factors)
+    factors = decompositions.adjoint(factors)
     permuted = solve_triangular(factors, solve_triangular(factors, b, False), True, True, True)
     return take_rows(permuted, dnp.argsort(order, -1))
 
@@ -91,24 +96,28 @@ def solve(a: Any, b: Any, left: bool = True, check_errors: bool = False) -> Any:
     return (_transpose_matrix(linalg.solve(_transpose_matrix(a), _transpose_matrix(b))), *factors)
 
 
-# For a contiguous `x`, PyTorch returns the factors of its transpose, which is column-major as LAPACK requires.
 LAYOUT_DEPENDENT_OPS = ("_linalg_det", "_linalg_slogdet")
+
+
+def _determinant_factors(x: Any, contiguous: bool) -> tuple[Any, Any]:
+    """Return LU factors and pivots; for a real contiguous `x` of its transpose, which is column-major as LAPACK requires."""
+    return _lu_with_pivots(_transpose_matrix(x) if contiguous and not is_complex(x) else x)
 
 
 @table("_linalg_det")
 def determinant(x: Any, *, contiguous: bool) -> Any:
-    return (linalg.det(x), *_lu_with_pivots(_transpose_matrix(x) if contiguous else x))
+    return (linalg.det(x), *_determinant_factors(x, contiguous))
 
 
 @table("_linalg_slogdet")
 def log_determinant(x: Any, *, contiguous: bool) -> Any:
-    return (*linalg.slogdet(x), *_lu_with_pivots(_transpose_matrix(x) if contiguous else x))
+    return (*linalg.slogdet(x), *_determinant_factors(x, contiguous))
 
 
 @table("linalg_qr")
 def qr(x: Any, mode: str = "reduced") -> Any:
     # In mode "r" PyTorch returns an empty Q, NumPy only R.
-    return (dnp.zeros((0,), x.dtype), linalg.qr(x, mode="r")) if mode == "r" else linalg.qr(x, mode=mode)
+    return (_empty(x), linalg.qr(x, mode="r")) if mode == "r" else linalg.qr(x, mode=mode)
 
 
 @table("geqrf")
@@ -117,39 +126,41 @@ def geqrf(x: Any) -> Any:
 
 
 def _reflected(x: Any, tau: Any, other: Any, transpose: bool) -> Any:
-    """Return Q·other, or Qᵀ·other: Q is the product of the reflections 1 - tau·v·vᵀ.
+    """Return Q·other, or Qᴴ·other: Q is the product of the reflections 1 - tau·v·vᴴ.
 
     Each v is a column of `x`: 1 on the diagonal, and the elements below it.
     """
     count, rows = tau.shape[-1], dnp.arange(x.shape[-2])
     if count == 0:
         return other
+    tau = dnp.conj(tau) if transpose else tau
 
     def reflect(step: Any, other: Any) -> Any:
         k = step if transpose else dnp.subtract(count - 1, step)
-        v = dnp.where(dnp.greater(rows, k), dnp.take(x, k, axis=-1), convert(dnp.equal(rows, k), x.dtype))[..., None]
+        unit = convert(dnp.equal(rows, k), decompositions.real_dtype(x))
+        v = dnp.where(dnp.greater(rows, k), dnp.take(x, k, axis=-1), unit)[..., None]
         scaled = dnp.multiply(v, dnp.take(tau, k, axis=-1)[..., None, None])
-        return dnp.subtract(other, dnp.matmul(scaled, dnp.matmul(_transpose_matrix(v), other)))
+        return dnp.subtract(other, dnp.matmul(scaled, dnp.matmul(decompositions.adjoint(v), other)))
 
     return lax.fori_loop(0, count, reflect, other)
 
 
 @table("linalg_householder_product")
 def householder_product(x: Any, tau: Any) -> Any:
-    identity = dnp.eye(*x.shape[-2:], dtype=x.dtype)
+    identity = dnp.astype(dnp.eye(*x.shape[-2:]), x.dtype)
     return _reflected(x, tau, dnp.broadcast_to(identity, x.shape), False)
 
 
 @table("ormqr")
 def product_with_reflections(x: Any, tau: Any, other: Any, left: bool = True, transpose: bool = False) -> Any:
     if not left:
-        return _transpose_matrix(_reflected(x, tau, _transpose_matrix(other), not transpose))
+        return decompositions.adjoint(_reflected(x, tau, decompositions.adjoint(other), not transpose))
     return _reflected(x, tau, other, transpose)
 
 
 @table("_linalg_eigh")
 def eigh(x: Any, UPLO: str = "L", compute_v: bool = True) -> Any:
-    return tuple(linalg.eigh(x, UPLO)) if compute_v else (linalg.eigvalsh(x, UPLO), dnp.zeros((0,), x.dtype))
+    return tuple(linalg.eigh(x, UPLO)) if compute_v else (linalg.eigvalsh(x, UPLO), _empty(x))
 
 
 @table("linalg_eig")
@@ -166,8 +177,7 @@ def eigvals(x: Any) -> Any:
 def svd(x: Any, full_matrices: bool = False, compute_uv: bool = True, driver: str | None = None) -> Any:
     if compute_uv:
         return tuple(linalg.svd(x, full_matrices))
-    empty = dnp.zeros((0,), x.dtype)
-    return empty, linalg.svdvals(x), empty
+    return _empty(x), linalg.svdvals(x), _empty(x)
 
 
 @table("linalg_pinv.atol_rtol_tensor")
@@ -177,7 +187,7 @@ def pseudo_inverse(x: Any, atol: Any = None, rtol: Any = None, hermitian: bool =
     Of a Hermitian matrix the lower triangle is read.
     """
     if hermitian:
-        x = dnp.add(dnp.tril(x), _transpose_matrix(dnp.tril(x, k=-1)))
+        x = dnp.add(dnp.tril(x), decompositions.adjoint(dnp.tril(x, k=-1)))
     if atol is None:
         return linalg.pinv(x, rtol=rtol)
     largest = dnp.max(linalg.svdvals(x), -1, initial=0)
@@ -191,7 +201,7 @@ def solve_triangular(a: Any, b: Any, upper: bool, left: bool = True, unitriangul
         return _transpose_matrix(solve_triangular(_transpose_matrix(a), _transpose_matrix(b), not upper, True, unitriangular))
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     a, b = (dnp.broadcast_to(v, (*batch, *v.shape[-2:])) for v in (a, b))
-    return apply(dl.TriangularSolveOp, a, b, lower=not upper, unit=unitriangular)
+    return decompositions.triangular_solve(a, b, lower=not upper, unit=unitriangular)
 
 
 def _transpose_matrix(x: Any) -> Any:
@@ -211,14 +221,14 @@ def cholesky_factor(x: Any, upper: bool = False) -> Any:
 
 @table("cholesky_solve")
 def cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Any:
-    """Solve A·x = b from the Cholesky factor of A: A = L·Lᵀ, or Uᵀ·U if `upper`."""
-    lower = _transpose_matrix(factor) if upper else factor
-    return solve_triangular(_transpose_matrix(lower), solve_triangular(lower, b, False), True)
+    """Solve A·x = b from the Cholesky factor of A: A = L·Lᴴ, or Uᴴ·U if `upper`."""
+    lower = decompositions.adjoint(factor) if upper else factor
+    return solve_triangular(decompositions.adjoint(lower), solve_triangular(lower, b, False), True)
 
 
 @table("cholesky_inverse")
 def cholesky_inverse(factor: Any, upper: bool = False) -> Any:
-    identity = dnp.eye(factor.shape[-1], dtype=factor.dtype)
+    identity = dnp.astype(dnp.eye(factor.shape[-1]), factor.dtype)
     return cholesky_solve(dnp.broadcast_to(identity, factor.shape), factor, upper)
 
 
@@ -239,7 +249,8 @@ def matrix_exponential(x: Any) -> Any:
     norm = dnp.max(dnp.sum(dnp.abs(x), -2), -1)
     squarings = dnp.maximum(dnp.ceil(dnp.log2(dnp.maximum(dnp.divide(norm, 4.0), 1.0))), 0.0)
     scaled_x = dnp.multiply(x, dnp.reshape(dnp.exp2(dnp.negative(squarings)), (*x.shape[:-2], 1, 1)))
-    identity = dnp.eye(x.shape[-1], dtype=x.dtype)
+    dtype = decompositions.real_dtype(x)
+    identity = dnp.eye(x.shape[-1], dtype=dtype)
     square = dnp.matmul(scaled_x, scaled_x)
     even, odd, power = dnp.multiply(identity, _PADE[0]), dnp.multiply(identity, _PADE[1]), identity
     for k in range(2, 14, 2):
@@ -253,7 +264,7 @@ def matrix_exponential(x: Any) -> Any:
         must_square = dnp.reshape(dnp.less(step, squarings), (*x.shape[:-2], 1, 1))
         return dnp.add(step, 1.0), dnp.where(must_square, dnp.matmul(y, y), y)
 
-    start = np.zeros((), x.dtype)
+    start = np.zeros((), dtype)
     return lax.while_loop(lambda state: dnp.less(state[0], dnp.max(squarings)), square_if_needed, (start, approximant))[1]
 
 
@@ -273,18 +284,18 @@ def lu(x: Any, pivot: bool = True) -> Any:
 def _permutation_matrix(order: Any, dtype: Any) -> Any:
     """Return the permutation matrix that sends row k of a product to row `order[k]`."""
     rows = dnp.expand_dims(dnp.arange(order.shape[-1]), -1)
-    return convert(dnp.equal(dnp.expand_dims(order, -2), rows), dtype)
+    return dnp.astype(dnp.equal(dnp.expand_dims(order, -2), rows), dtype)
 
 
 def _triangles(factors: Any) -> tuple[Any, Any]:
     rows, columns = factors.shape[-2:]
     rank = min(rows, columns)
-    lower = dnp.add(dnp.tril(factors[..., :rank], k=-1), dnp.eye(rows, rank, dtype=factors.dtype))
+    lower = dnp.add(dnp.tril(factors[..., :rank], k=-1), dnp.eye(rows, rank, dtype=decompositions.real_dtype(factors)))
     return lower, dnp.triu(factors[..., :rank, :])
 
 
 @table("lu_unpack")
 def lu_unpack(factors: Any, pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
-    empty = dnp.zeros((0,), factors.dtype)
+    empty = _empty(factors)
     permutation = _permutation_matrix(_order(pivots, factors.shape[-2]), factors.dtype) if unpack_pivots else empty
     return (permutation, *_triangles(factors)) if unpack_data else (permutation, empty, empty)

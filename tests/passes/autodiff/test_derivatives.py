@@ -36,6 +36,8 @@ _NOT_SMOOTH: dict[type[DlOp], str] = {
 
 def _is_sampled(sample: Sample) -> bool:
     refused = sample.op in (*_NOT_SMOOTH, *NO_DERIVATIVE, dl.WinogradInputOp, dl.WinogradOutputOp) or "mul" in sample.label
+    # Functions of complex matrices have rules of their own, which tests/numpy/test_complex_matrices.py tests.
+    refused |= "complex" in sample.properties
     return not refused and has_float_operands(sample)
 
 
