@@ -255,7 +255,7 @@ class TileBody:
         self.annotate(op, nest_op, tile, operand_views)
 
     def annotate(self, op: Operation, nest_op: NestOp, tile: Tile, operand_views: Mapping[int, BufferView]) -> None:
-        """Attach attributes to an emitted op; `operand_views` are its operands in other buffers than those of the nest."""
+        """Annotate or rewrite an emitted op; `operand_views` are its operands in other buffers than those of the nest."""
 
     def output_view(self, builder: OpBuilder, nest_op: NestOp, tile: Tile) -> BufferView:
         """Return the view of an op's output that a tile covers."""

@@ -119,6 +119,18 @@ def test_custom_weights(weights: Callable[..., Any], dtype: Any) -> None:
     np.testing.assert_allclose(dlc.jit(lambda *x: attend(dnp, *x))(*inputs), wanted, rtol=1e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("target", ["cpu", "cpu:avx2", "cpu:generic"])
+@pytest.mark.parametrize("queries", [64, 37])
+def test_rows_with_a_nan_score_are_nan(target: str, queries: int) -> None:
+    """Key 40 is unmasked from query 40 on if all rows are queries; else for the last ones."""
+    q, k, v = (numbers(1, 3, n, 16) for n in (queries, 64, 64))
+    k[..., 40, 3] = q[..., 5, 7] = np.nan
+    y = np.asarray(dlc.jit(lambda *x: nn.attention(*x, mask=np.tri(queries, 64, dtype=bool)), target=target)(q, k, v))
+    is_nan = np.isnan(y)
+    assert (is_nan.any((0, 1, 3)) == is_nan.all((0, 1, 3))).all()
+    assert np.flatnonzero(is_nan.all((0, 1, 3))).tolist() == [5, *range(40, queries)]
+
+
 def test_online_softmax_of_special_scores() -> None:
     """The results equal those of a plain softmax: NaN for rows of -∞ only, a mean for rows of the lowest finite value.
 

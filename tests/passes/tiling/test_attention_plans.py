@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dlc.ir import memref, parse_module
+from dlc.ir import arith, memref, parse_module
 from dlc.passes.base import kernels_of
 from dlc.passes.tiling.attention.choose_fused_loops import FusedLoopChooser
 from dlc.passes.tiling.attention.choose_transposed_fused_loops import TransposedFusedLoopChooser
@@ -18,6 +18,7 @@ from dlc.passes.tiling.choose_tiles import choose_tiles
 from dlc.passes.tiling.form_nests import form_loop_nests
 from dlc.passes.tiling.tasks.variants import VARIANTS
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
+from dlc.passes.types import memref_of
 from dlc.target import CPU_LEVELS
 
 from .kernels import KERNELS
@@ -47,6 +48,18 @@ def test_weights_overwrite_scores() -> None:
     made = [op for op in module.walk() if isinstance(op, memref.AllocaOp) and op.memref.type.get_shape() == (9, 32)]
     # One for products, which are in registers, and one for scores, with rows of two aligned vectors of 16 elements.
     assert len(made) == 2
+
+
+@pytest.mark.parametrize("kernel_name", ["attention", "attention, transposed"])
+@pytest.mark.parametrize(("divisor", "propagates_nan"), [("%t", False), ("%top", True)])
+def test_maxima_that_are_only_subtracted_do_not_propagate_nan(kernel_name: str, divisor: str, propagates_nan: bool) -> None:
+    """The results are divided by the sums of weights, or by the maxima. Partial maxima in lanes are reduced horizontally."""
+    module = parse_module(CONTEXT, KERNELS[kernel_name].replace("ins(%y, %t :", f"ins(%y, {divisor} :"))
+    BufferizeKernelsPass().apply(CONTEXT, module)
+    TileKernelsPass(CPU_LEVELS["cpu:avx512"]).apply(CONTEXT, module)
+    generics = [op.parent_op() for op in module.walk() if isinstance(op, arith.MaximumfOp)]
+    vector_shapes = {memref_of(op.operands[-1]).get_shape() for op in generics if op is not None} - {()}
+    assert bool(vector_shapes) is propagates_nan
 
 
 @pytest.mark.parametrize("rows, near, height", [(8, 1 << 17, 8), (8, 1, 9), (6, 1 << 17, 9)])

@@ -85,6 +85,21 @@ def match_online_softmax(nest: SizedLoopNest, lane: int) -> OnlineSoftmaxOps | N
     return OnlineSoftmaxOps(tuple(sorted([*independent, *fills])), maximum, *weights, tuple(sums), tuple(deferred))
 
 
+def find_shift(nest: SizedLoopNest, lane: int) -> NestOp | None:
+    """Return the row maximum of a softmax along `lane` if it is only subtracted from the scores; else None.
+
+    It need not propagate NaN: a score that is NaN has the weight NaN, with any maximum, and so has every sum of its row.
+    """
+    softmax = match_online_softmax(nest, lane)
+    if softmax is None:
+        return None
+    maximum, weights = nest.ops[softmax.maximum], nest.ops[softmax.weights]
+    is_read_by_weights_alone = all(
+        op is weights or op is maximum or all(a.root is not maximum.output.root for a in op.inputs) for op in nest.ops
+    )
+    return maximum if is_read_by_weights_alone else None
+
+
 def has_zero_masked_weights(nest: SizedLoopNest, masked_op: NestOp, lane: int) -> bool:
     """Return whether elements that an op masks get zero softmax weights along `lane`, so that they may be skipped.
 
