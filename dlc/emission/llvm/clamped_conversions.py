@@ -20,14 +20,19 @@ def is_clamped_conversion(op: Operation) -> bool:
 
 
 def is_clamped(value: SSAValue, integer_type: Attribute) -> bool:
-    """Return whether a float is clamped, `x = x > low ? x : low;  x = x < high ? x : high`, to limits of the integer type."""
-    lowest, highest = limits(integer_type)
+    """Return whether a float is clamped to limits of the integer type."""
+    bounds, (lowest, highest) = clamp_bounds(value), limits(integer_type)
+    return bounds is not None and lowest <= bounds[0] and bounds[1] <= highest
+
+
+def clamp_bounds(value: SSAValue) -> tuple[float, float] | None:
+    """Return the bounds of a clamped float, `x = x > low ? x : low;  x = x < high ? x : high`; None for other values."""
     high = _clamp_bound(value, _OLT)
-    if high is None or not high <= highest:
-        return False
+    if high is None:
+        return None
     assert isinstance(value.owner, arith.SelectOp)
     low = _clamp_bound(value.owner.lhs, _OGT)
-    return low is not None and lowest <= low
+    return None if low is None else (low, high)
 
 
 def deferrable_rounding(value: SSAValue) -> math.RoundEvenOp | None:

@@ -12,8 +12,10 @@ import dlc
 import dlc.numpy as dnp
 from dlc.backends.cpu.llvm import assembly
 from dlc.dialects import dl
+from dlc.dialects.dl.base import tensor_type
+from dlc.dialects.dl.dtypes import element_type
 from dlc.emission.llvm.kernel import emit_kernel
-from dlc.ir import Context, SSAValue
+from dlc.ir import Attribute, Context, SSAValue
 from dlc.passes.base import kernels_of
 from dlc.pipelines import stages_of
 from dlc.target import CPU_LEVELS, Target
@@ -96,3 +98,36 @@ def test_rounding_with_other_uses_or_without_clamps_is_kept(target: Target) -> N
 
     for got, expected in zip(dlc.jit(target=target.name)(f)(x), dlc.jit(target="reference")(f)(x), strict=True):
         np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("size", [3, 16, 32, 57])
+@pytest.mark.parametrize("target", LEVELS)
+def test_clamped_conversions_of_any_width(target: Target, size: int) -> None:
+    x = RNG.uniform(-400, 400, (3, size)).astype(np.float32)
+    x[0, :3] = np.nan, np.inf, -np.inf
+
+    def f(x: dnp.Array) -> tuple[dnp.Array, ...]:
+        y = dnp.round(x)
+        signed, unsigned = y.astype(np.int8), y.astype(np.uint8)
+        words = [a.astype(t) for a in (signed, unsigned) for t in (np.int16, np.uint16, np.int32)]
+        return signed, unsigned, *words, dnp.clip(y, -3, 200).astype(np.int16).astype(np.uint8).astype(np.int16)
+
+    for got, expected in zip(dlc.jit(target=target.name)(f)(x), dlc.jit(target="reference")(f)(x), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("name", ["cpu:generic", "cpu:avx2"])
+@pytest.mark.parametrize("to", [None, element_type(np.int16)], ids=["ui8", "i16"])
+def test_pairs_of_registers_are_packed(to: Attribute | None, name: str) -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        zero = b.scalar(0, like=tensor_type((), element_type(np.uint8)))
+        return b(dl.QuantizeOp, x, b.scalar(0.5, like=x), zero, axis=0, to=to)
+
+    p, target = program(body, *randoms((4, 64))), CPU_LEVELS[name]
+    for stage in stages_of(target):
+        for step in stage.passes:
+            step.apply(Context(), p.module)
+    code = assembly(emit_kernel(next(iter(kernels_of(p.module))), target).text, target)
+    conversions, packs = (len(re.findall(rf"\tv?{op}", code)) for op in ("cvtps2dq", "packssdw"))
+    assert conversions == 2 * packs and not re.search(r"\tv?pand\b", code)
+    assert bool(re.search(r"packuswb", code)) == (to is None)

@@ -15,6 +15,7 @@ from dlc.ir import SSAValue, i32
 from dlc.passes.dl.low_precision.fold_quantization import FoldQuantizationPass
 from dlc.passes.dl.low_precision.pack_dot_operands import PackDotOperandsPass
 from dlc.passes.dl.low_precision.quantized_contractions import QuantizedContractionsPass
+from dlc.passes.dl.rewriting import splat
 from dlc.passes.dl.simplification.cse import CsePass
 from dlc.passes.dl.simplification.dce import DcePass
 from dlc.passes.dl.simplification.simplify import SimplifyPass
@@ -183,6 +184,42 @@ def test_scales_fold_through_extrema_and_sums() -> None:
 def reads_runtime_data(op: dl.MulOp) -> bool:
     """Return whether an op multiplies values known only at run time."""
     return any(not isinstance(v.owner, dl.WeightOp | dl.ConstantOp | dl.MulOp) for v in op.operands)
+
+
+@pytest.mark.parametrize("zero", [0, 9])
+@pytest.mark.parametrize("groups", [1, 8])
+def test_offsets_become_part_of_the_constant_summand(groups: int, zero: int) -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        y = b(dl.ReluOp, convolution(b, quantized(b, x, np.uint8)[1], 8, groups))
+        return quantized(b, b(dl.MinimumOp, y, number(b, 3)), np.uint8, STEP, zero)[1]
+
+    integers = rewritten(body, PAIRS, *randoms((2, 8, 5, 7)), tolerance=1.01 * STEP)
+    p = integers.apply(FoldQuantizationPass(), SimplifyPass(), CsePass(), DcePass(), tolerance=1.01 * STEP)
+    (conv,), operations = contractions(p), list(p.main.body.block.ops)
+    assert [type(use.operation) for use in conv.result.uses] == [dl.CastOp]
+    *_, quantize = (op for op in operations if isinstance(op, dl.QuantizeOp))
+    assert splat(quantize.zero_point) == 0 and splat(quantize.scale) == 1
+    # The zero point of the last dequantization stays.
+    (dequantize,) = (op for op in operations if isinstance(op, dl.DequantizeOp) and op.x is quantize.result)
+    assert splat(dequantize.zero_point) == zero
+
+
+def test_requantized_data_keeps_its_zero_point() -> None:
+    # The values are often halfway between two steps, where 9 is added to the even one.
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        return quantized(b, quantized(b, x, np.uint8, 0.5)[1], np.uint8, 1.5)[0]
+
+    program(body, *randoms((8, 100))).apply(FoldQuantizationPass(), SimplifyPass())
+
+
+@pytest.mark.parametrize("bound, stays", [(0.02 * 246, 0), (0.02 * 245.6, 0), (0.02 * 245, 1)])
+def test_clamp_at_the_highest_value_is_removed(bound: float, stays: int) -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        return quantized(b, b(dl.MaximumOp, b(dl.MinimumOp, x, number(b, bound)), number(b, -0.1)), np.uint8)[0]
+
+    x = np.concatenate([randoms((64,))[0] * 8, [np.nan, np.inf, -np.inf, 0]]).astype(np.float32)
+    ops = program(body, x).apply(FoldQuantizationPass()).ops
+    assert sum(op == "minimum" for op in ops) == stays and sum(op == "maximum" for op in ops) == 1
 
 
 @pytest.mark.parametrize("dtype, zero, stays", [(np.uint8, 0, 0), (np.int8, -128, 0), (np.uint8, 9, 1), (np.int8, 0, 1)])
