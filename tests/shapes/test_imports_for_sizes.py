@@ -104,6 +104,11 @@ DATA_DEPENDENT: dict[str, tuple[str, list[NDArray[np.float32]]]] = {
         "n = Shape(a) r = ConstantOfShape(n) y = Concat<axis = 0>(a, r)",
         [np.float32(x) for x in ([[1, 2, 3]], [[1, 1, 1]], [[2]], [[-1, -1]], [[1], [1]])],
     ),
+    "counted": (
+        "m = Greater(x, zero) k = Cast<to = 7>(m) t = ReduceSum<keepdims = 0>(k) n = Reshape(t, minus_one) flat = Reshape(x, minus_one) "
+        "some = Slice(flat, start, n) y = Add(some, tens)",
+        [np.float32(x) for x in ([[1, -1, -1, -1]], [[1, 2, 3, -1]], [[5, -1, -1, -1]])],
+    ),
     "expanded": (
         "u = Unique(x) n = Shape(x) e = Expand(u, n) y = Relu(e)",
         [np.arange(12, dtype=np.float32).reshape(shape) % 6 for shape in ((2, 6), (12, 1))],
@@ -115,7 +120,7 @@ DATA_DEPENDENT: dict[str, tuple[str, list[NDArray[np.float32]]]] = {
 @pytest.mark.parametrize("target", ["reference", "cpu"])
 def test_data_dependent_sizes_of_other_types(name: str, target: str) -> None:
     nodes, inputs = DATA_DEPENDENT[name]
-    constants = "int64[1] minus_one = {-1}, int64[1] two = {2}, float zero = {0.0}"
+    constants = "int64[1] minus_one = {-1}, int64[1] two = {2}, int64[1] start = {0}, float zero = {0.0}, float[3] tens = {10.0, 20.0, 30.0}"
     proto = onnx.parser.parse_model(f"{HEADER} (float[N, M] x) => (y) <{constants}> {{ {nodes} }}")
     model = dlc.compile_model(proto, target=target, cache=False, num_threads=1)
     for x in inputs:

@@ -10,6 +10,7 @@ import numpy as np
 from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import ConstantOp
+from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Composite, DataDependent
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, TransposeOp
@@ -127,8 +128,8 @@ def erase_dead_ops(block: Block) -> None:
 
 
 def defines_sizes(op: Operation) -> bool:
-    """Return whether results of an op have data-dependent sizes."""
-    return isinstance(op, DataDependent) and not is_static(op.data_dependent_sizes)
+    """Return whether results of an op have data-dependent sizes; the program checks the one of a selection if it is static."""
+    return isinstance(op, SelectionOp) or (isinstance(op, DataDependent) and not is_static(op.data_dependent_sizes))
 
 
 def defining_op(value: SSAValue, op: type[Op]) -> Op | None:

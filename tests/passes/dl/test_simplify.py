@@ -240,6 +240,16 @@ def test_unused_ops_are_erased() -> None:
     assert program(body, *randoms((4,))).apply(DcePass()).ops == []
 
 
+def test_a_selection_of_static_size_is_not_erased() -> None:
+    """The program checks its size when it runs."""
+
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        b(dl.NonzeroOp, b(dl.GreaterEqualOp, x, x), size=(4,))
+        return x
+
+    assert program(body, *randoms((4,))).apply(DcePass()).ops == ["greater_equal", "nonzero"]
+
+
 @pytest.mark.parametrize(("row", "rest"), [((1, 4), (3, 4)), ((2, 4), (3, 2, 4))])
 def test_a_scatter_that_is_broadcast_is_not_merged_with_the_sum(row: tuple[int, ...], rest: tuple[int, ...]) -> None:
     """`scatter_add(0, i, u) + rest`, where `rest` has more rows than the scatter."""
