@@ -98,10 +98,10 @@ def _uninterrupted_seconds(turns: Sequence[NDArray[np.float64]]) -> float:
 
 
 def measure(name: str, target: str, turns: int) -> dict[str, Kernel]:
-    """Return the kernels of a model by name."""
+    """Return the kernels that a model launches, by name."""
     model, inputs = load(name)
     artifacts = [compile_variant(model, inputs, target, variant) for variant in range(len(VARIANTS))]
-    return {kernel: Kernel.of(times) for kernel, times in launch_times(artifacts, inputs, turns).items()}
+    return {kernel: Kernel.of(times) for kernel, times in launch_times(artifacts, inputs, turns).items() if times}
 
 
 def compile_variant(model: Any, inputs: Mapping[str, np.ndarray[Any, Any]], target: str, variant: int) -> Artifact:

@@ -16,7 +16,7 @@ from dlc.emission.common.registers import Register, is_half
 from dlc.emission.llvm.clamped_conversions import deferrable_rounding, is_clamped_conversion, is_rounded_by_conversion
 from dlc.emission.llvm.convert import CONVERSIONS, extend_half, truncate_half
 from dlc.emission.llvm.core import LlvmWriter, bits_of, intrinsic_suffix, llvm_type, splat_literal
-from dlc.emission.llvm.packing import is_exact_resize, resize_converted
+from dlc.emission.llvm.packing import convert_clamped, is_exact_conversion
 from dlc.ir import IndexType, IntegerAttr, Operation, VectorType, arith, math
 
 Primitive = Callable[[LlvmWriter, Register, Register, tuple[str, ...]], str]
@@ -162,10 +162,10 @@ def to_signed(writer: LlvmWriter, op: Operation) -> None:
     )
 
 
-def resize_integers(writer: LlvmWriter, op: Operation) -> None:
-    """Emit a truncation or an extension of integers."""
-    if is_exact_resize(op):
-        resize_converted(writer, op)
+def convert_integers(writer: LlvmWriter, op: Operation) -> None:
+    """Emit a conversion of integers to another width or to floats."""
+    if is_exact_conversion(op):
+        convert_clamped(writer, op)
     else:
         apply(writer, op, CONVERSIONS[op.name])
 
@@ -297,7 +297,7 @@ HANDLERS: Handlers = {
     "arith.select": emit_select,
     **{name: elementwise(primitive) for name, primitive in CONVERSIONS.items()},
     "arith.fptosi": to_signed,
-    **{f"arith.{name}i": resize_integers for name in ("trunc", "exts", "extu")},
+    **{f"arith.{name}": convert_integers for name in ("trunci", "extsi", "extui", "sitofp", "uitofp")},
     **{f"math.{name}": _unary(intrinsic(name)) for name in ("sqrt", "floor", "ceil", "trunc", "copysign")},
     "math.roundeven": round_even,
     "math.absf": _unary(intrinsic("fabs")),

@@ -6,11 +6,12 @@ extended again. For two registers of a row, one instruction packs them and anoth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import cast
 
-from dlc.emission.common.registers import Register, vector_shape
+from dlc.emission.common.registers import Register, is_float, vector_shape
 from dlc.emission.llvm.clamped_conversions import clamp_bounds
-from dlc.emission.llvm.convert import integer_to_integer
+from dlc.emission.llvm.convert import integer_to_float, integer_to_integer
 from dlc.emission.llvm.core import LlvmWriter, bits_of, llvm_type
 from dlc.ir import IntegerType, Operation, SSAValue, VectorType, arith
 
@@ -20,43 +21,44 @@ _PACK_TO_WORDS = {4: "x86.sse2.packssdw.128", 8: "x86.avx2.packssdw"}
 _PACK_TO_SIGNED_BYTES, _PACK_TO_UNSIGNED_BYTES = "x86.sse2.packsswb.128", "x86.sse2.packuswb.128"
 # The elements of two packed registers of eight integers in their original order.
 _ORIGINAL_ORDER = (*range(4), *range(8, 12), *range(4, 8), *range(12, 16))
+# The conversions of signed and of unsigned integers to a wider type or to floats.
+_SIGNED, _UNSIGNED = arith.ExtSIOp | arith.SIToFPOp, arith.ExtUIOp | arith.UIToFPOp
 
 
-def is_exact_resize(op: Operation) -> bool:
-    """Return whether an op on vectors truncates integers that were converted from clamped floats, or extends their truncation.
+def is_exact_conversion(op: Operation) -> bool:
+    """Return whether an op on vectors truncates integers that were converted from clamped floats, or widens their truncation.
 
-    Its result then equals the converted integers, which `resize_converted` narrows.
+    Its result then equals the converted integers, which `convert_clamped` reads.
     """
     return _converted(op) is not None
 
 
 def _converted(op: Operation) -> tuple[SSAValue, tuple[float, float]] | None:
     """Return the converted integers that the result of an op equals, and their bounds; None if there are none."""
-    if not isinstance(op, arith.TruncIOp | arith.ExtSIOp | arith.ExtUIOp) or not isinstance(op.result.type, VectorType):
+    if not isinstance(op, arith.TruncIOp | _SIGNED | _UNSIGNED) or not isinstance(op.results[0].type, VectorType):
         return None
-    truncation = op.operands[0].owner if isinstance(op, arith.ExtSIOp | arith.ExtUIOp) else op
+    truncation = op if isinstance(op, arith.TruncIOp) else op.operands[0].owner
     conversion = truncation.operands[0].owner if isinstance(truncation, arith.TruncIOp) else None
     bounds = clamp_bounds(conversion.operands[0]) if isinstance(conversion, arith.FPToSIOp) else None
     if bounds is None or not isinstance(conversion, arith.FPToSIOp) or not isinstance(truncation, arith.TruncIOp):
         return None
-    width = _element_width(truncation.result)
-    may_be_signed, may_be_unsigned = not isinstance(op, arith.ExtUIOp), not isinstance(op, arith.ExtSIOp)
+    width = _element_width(truncation.results[0])
+    may_be_signed, may_be_unsigned = not isinstance(op, _UNSIGNED), not isinstance(op, _SIGNED)
     fits_signed = -(1 << width - 1) <= bounds[0] <= bounds[1] < 1 << width - 1
     fits_unsigned = 0 <= bounds[0] <= bounds[1] < 1 << width
     is_exact = (may_be_signed and fits_signed) or (may_be_unsigned and fits_unsigned)
-    return (conversion.result, bounds) if is_exact else None
+    return (conversion.results[0], bounds) if is_exact else None
 
 
 def _element_width(value: SSAValue) -> int:
-    assert isinstance(value.type, VectorType) and isinstance(value.type.element_type, IntegerType)
-    return value.type.element_type.width.data
+    return cast("VectorType[IntegerType]", value.type).element_type.width.data
 
 
-def resize_converted(writer: LlvmWriter, op: Operation) -> None:
-    """Emit an exact resize of converted integers; nothing for a truncation that other exact resizes replace."""
+def convert_clamped(writer: LlvmWriter, op: Operation) -> None:
+    """Emit an exact conversion of such integers; nothing for a truncation that is only widened."""
     converted = _converted(op)
     assert converted is not None
-    if isinstance(op, arith.TruncIOp) and all(is_exact_resize(use.operation) for use in op.result.uses):
+    if isinstance(op, arith.TruncIOp) and all(is_exact_conversion(use.operation) for use in op.result.uses):
         return
     (integers, (low, _)), result = converted, op.results[0]
     types, sources = writer.layout(result.type), writer.layout(integers.type)
@@ -67,9 +69,15 @@ def resize_converted(writer: LlvmWriter, op: Operation) -> None:
         if is_pair and types[k].kind in ("i8", "i16"):
             names += _pack(writer, types[k], sources[k], registers[k : k + 2], is_signed=low < 0)
         else:
-            opcode = "trunc" if bits_of(types[k]) < bits_of(sources[k]) else "sext"
-            names.append(integer_to_integer(opcode)(writer, types[k], sources[k], (registers[k],)))
+            names.append(_convert(types[k], sources[k])(writer, types[k], sources[k], (registers[k],)))
     writer.bind(result, names)
+
+
+def _convert(type: Register, source: Register) -> Callable[..., str]:
+    """Return the emitter of the conversion of a register of signed integers."""
+    if is_float(type.kind):
+        return integer_to_float("sitofp")
+    return integer_to_integer("trunc" if bits_of(type) < bits_of(source) else "sext")
 
 
 def _is_packable(writer: LlvmWriter, type: Register) -> bool:

@@ -247,8 +247,13 @@ class FusionGrouper:
         members: Container[object],
         space: IterationSpace,
     ) -> bool:
-        """Return whether added ops only convert the group's integers to wider floats, which users can do themselves."""
+        """Return whether added ops only convert the group's integers to wider floats, which users can do themselves.
+
+        A contraction cannot: it would convert an element for each product.
+        """
         if not all(is_integer(element_type_of(v)) for v in old_results) or _widest(new_results) <= _widest(old_results):
+            return False
+        if any(isinstance(user, Contraction) for user in _users_after_movement(new_results[-1])):
             return False
         inputs = (v for op in added_ops for v in op.operands if v.owner not in members and v not in self.candidates.constant)
         return is_float(element_type_of(new_results[-1])) and not any(shape_of(v) == space.shape for v in inputs)
@@ -345,3 +350,12 @@ def _can_read_padded_slice(user: Operation, index: int, max_row_elements: int) -
     if isinstance(user, Elementwise | DataMovement | Contraction | Window | PadOp | ConcatOp):
         return True
     return index == 0 and bool(row_axes(user, max_row_elements))
+
+
+def _users_after_movement(value: SSAValue) -> Iterator[Operation]:
+    """Yield the users of a value, and those of its padded or transposed copies."""
+    for user in users(value):
+        if isinstance(user, PadOp | TransposeOp):
+            yield from _users_after_movement(user.result)
+        else:
+            yield user

@@ -109,7 +109,7 @@ def test_clamped_conversions_of_any_width(target: Target, size: int) -> None:
     def f(x: dnp.Array) -> tuple[dnp.Array, ...]:
         y = dnp.round(x)
         signed, unsigned = y.astype(np.int8), y.astype(np.uint8)
-        words = [a.astype(t) for a in (signed, unsigned) for t in (np.int16, np.uint16, np.int32)]
+        words = [a.astype(t) for a in (signed, unsigned) for t in (np.int16, np.uint16, np.int32, np.float32, np.float64)]
         return signed, unsigned, *words, dnp.clip(y, -3, 200).astype(np.int16).astype(np.uint8).astype(np.int16)
 
     for got, expected in zip(dlc.jit(target=target.name)(f)(x), dlc.jit(target="reference")(f)(x), strict=True):

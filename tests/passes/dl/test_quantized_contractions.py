@@ -11,7 +11,7 @@ import pytest
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
-from dlc.ir import SSAValue, i32
+from dlc.ir import SSAValue, f32, i32
 from dlc.passes.dl.low_precision.fold_quantization import FoldQuantizationPass
 from dlc.passes.dl.low_precision.pack_dot_operands import PackDotOperandsPass
 from dlc.passes.dl.low_precision.quantized_contractions import QuantizedContractionsPass
@@ -80,7 +80,7 @@ def test_convolutions(data: Any, channels: int, groups: int, target: Target) -> 
 
     p = rewritten(body, target, *randoms((2, channels, 5, 7)), tolerance=1.01 * STEP)
     (conv,) = contractions(p)
-    assert element_type_of(conv.result) == i32
+    assert element_type_of(conv.result) == (i32 if groups == 1 else f32)
     assert conv.dot is dl.PACKED_DOTS.get(DOTS_8_BITS.get(target, "") if groups == 1 else "")
     p.apply(FoldQuantizationPass(), tolerance=1.01 * STEP)
 
@@ -186,6 +186,16 @@ def reads_runtime_data(op: dl.MulOp) -> bool:
     return any(not isinstance(v.owner, dl.WeightOp | dl.ConstantOp | dl.MulOp) for v in op.operands)
 
 
+def test_grouped_convolutions_of_many_terms_sum_integers() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        w = b(dl.TransposeOp, dequantized(b, (2, 259, 1, 1), np.int8, 0), permutation=(2, 3, 1, 0))
+        y = b(dl.ConvOp, quantized(b, x, np.uint8)[1], w, strides=(1, 1), dilations=(1, 1), groups=2)
+        return quantized(b, y, np.uint8, STEP)[1]
+
+    (conv,) = contractions(rewritten(body, PAIRS, *randoms((1, 2, 3, 518)), tolerance=1.01 * STEP))
+    assert element_type_of(conv.result) == i32
+
+
 @pytest.mark.parametrize("zero", [0, 9])
 @pytest.mark.parametrize("groups", [1, 8])
 def test_offsets_become_part_of_the_constant_summand(groups: int, zero: int) -> None:
@@ -196,7 +206,7 @@ def test_offsets_become_part_of_the_constant_summand(groups: int, zero: int) -> 
     integers = rewritten(body, PAIRS, *randoms((2, 8, 5, 7)), tolerance=1.01 * STEP)
     p = integers.apply(FoldQuantizationPass(), SimplifyPass(), CsePass(), DcePass(), tolerance=1.01 * STEP)
     (conv,), operations = contractions(p), list(p.main.body.block.ops)
-    assert [type(use.operation) for use in conv.result.uses] == [dl.CastOp]
+    assert [type(use.operation) for use in conv.result.uses] == [dl.CastOp if groups == 1 else dl.MulOp]
     *_, quantize = (op for op in operations if isinstance(op, dl.QuantizeOp))
     assert splat(quantize.zero_point) == 0 and splat(quantize.scale) == 1
     # The zero point of the last dequantization stays.

@@ -12,9 +12,10 @@ import dlc
 import dlc.numpy as dnp
 from dlc.cost_model import CostModel
 from dlc.dialects import dl
+from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.registry import make_context
 from dlc.instrument.provenance import origins
-from dlc.ir import Context, SSAValue, memref, parse_module
+from dlc.ir import Context, SSAValue, f32, memref, parse_module
 from dlc.passes.dl.simplification.decompose_composites import DecomposeCompositesPass
 from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
@@ -54,6 +55,17 @@ def bias(b: Writer, x: SSAValue) -> SSAValue:
 
 
 IMAGE = (1, 6, 7, 4)
+
+
+@pytest.mark.parametrize("reads_contraction", [False, True])
+def test_integers_are_stored_as_floats_for_a_contraction(reads_contraction: bool) -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        integers = b(dl.CastOp, b(dl.ReluOp, x), to=element_type(np.uint8))
+        floats = b(dl.CastOp, integers, to=f32)
+        return conv(b, pad(b, floats)) if reads_contraction else b(dl.SoftmaxOp, floats, axis=3)
+
+    first, *_ = kernels(formed(body, randoms(IMAGE)[0]))
+    assert first == ["relu", "cast", *(["cast", "pad"] if reads_contraction else [])]
 
 
 def test_a_contraction_fuses_its_epilogue_and_the_next_padding() -> None:

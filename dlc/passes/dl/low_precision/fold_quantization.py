@@ -12,6 +12,7 @@ from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, MaximumOp, MinimumOp, MulOp, ReluOp, SubOp
 from dlc.dialects.dl.base import DlOp, element_type_of, rank_of
 from dlc.dialects.dl.build import DlBuilder
+from dlc.dialects.dl.contractions.convolution import ConvOp
 from dlc.dialects.dl.dtypes import is_integer
 from dlc.dialects.dl.interfaces import DataMovement
 from dlc.dialects.dl.low_precision.quantization import DequantizeOp, QuantizeOp
@@ -30,8 +31,8 @@ class FoldQuantizationPass(ModulePass):
     →   %m = dl.mul %x, %a2;  %y = dl.add %m, %b2;  %q = dl.quantize %y, 1.0, 0
 
     So neither a division nor an addition after the rounding remains. The scale of a dequantized value is multiplied; a value
-    without a constant factor is multiplied by 1 / s. A value without a constant summand keeps the zero point. The offset of an
-    integer contraction (`quantized-contractions`) becomes part of the constant summand:
+    without a constant factor is multiplied by 1 / s. A value without a constant summand keeps the zero point. The offset of the
+    sums t of a contraction (`quantized-contractions`) becomes part of the constant summand:
 
         (cast(t - o) · a) + b  =  (cast(t) · a) + (b - o · a)
 
@@ -122,7 +123,7 @@ class _QuantizationFolder:
                 case ReluOp() if offset is not None:
                     return build(MaximumOp, self.multiply_add(build, op.x, factor, offset), offset)
                 case AddOp() | SubOp():
-                    operands = self.move_integer_offset(build, op)
+                    operands = self.move_offset(build, op)
                     changed = next((v for v in operands if self.has_constant_summand(v)), None)
                     terms = (self.multiply_add(build, v, factor, offset if v is changed else None) for v in operands)
                     return build(type(op), *terms)
@@ -130,19 +131,26 @@ class _QuantizationFolder:
                     terms = (self.multiply_add(build, v, factor, offset) for v in op.operands)
                     return build(type(op), *terms, **op.properties)
 
-    def move_integer_offset(self, build: DlBuilder, op: AddOp | SubOp) -> Sequence[SSAValue]:
-        """Return the operands of `cast(t - o) · a + b` as `cast(t) · a` and `b - o · a`; those of other ops unchanged."""
+    def move_offset(self, build: DlBuilder, op: AddOp | SubOp) -> Sequence[SSAValue]:
+        """Return the operands of `(t - o) · a + b` as `t · a` and `b - o · a`, for sums t; those of other ops unchanged."""
         summand = next((v for v in op.operands if v in self.constant), None)
         product = next((p for v in op.operands if (p := defining_op(v, MulOp)) is not None and v is not summand), None)
-        if not isinstance(op, AddOp) or summand is None or product is None:
+        factor = None if product is None else next((v for v in product.operands if v in self.constant), None)
+        if not isinstance(op, AddOp) or summand is None or product is None or factor is None:
             return op.operands
-        factor = next((v for v in product.operands if v in self.constant), None)
-        cast = next((c for v in product.operands if (c := defining_op(v, CastOp)) is not None and v is not factor), None)
-        centered = None if cast is None or not cast.result.has_one_use() else defining_op(cast.x, SubOp)
-        if factor is None or centered is None or centered.y not in self.constant or not centered.result.has_one_use():
+        difference = next(v for v in product.operands if v is not factor)
+        cast = defining_op(difference, CastOp)
+        centered = defining_op(difference if cast is None else cast.x, SubOp)
+        if (
+            centered is None
+            or centered.y not in self.constant
+            or not all(v.has_one_use() for v in (difference, centered.result))
+        ):
             return op.operands
-        offset = build(MulOp, build(CastOp, centered.y, to=f32), factor)
-        return build(MulOp, build(CastOp, centered.x, to=f32), factor), build(SubOp, summand, offset)
+        if cast is None and defining_op(centered.x, ConvOp) is None:
+            return op.operands
+        total, offset = (v if cast is None else build(CastOp, v, to=f32) for v in centered.operands)
+        return build(MulOp, total, factor), build(SubOp, summand, build(MulOp, offset, factor))
 
 
 def _integer_zero_point(op: QuantizeOp) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,11 +25,14 @@ from dlc.passes.dl.contractions.winograd import is_3x3_with_stride_1
 from dlc.passes.dl.index_ranges import compute_interval
 from dlc.passes.dl.low_precision.quantized_values import QuantizedValue
 from dlc.passes.dl.rewriting import defining_op, erase_unused, program_blocks, replace, rewrite_forward, splat
+from dlc.shapes.dims import is_static
 
 _I8, _UI8, _I16 = (ELEMENT_TYPES[name] for name in ("int8", "uint8", "int16"))
 _I32_SCALAR = tensor_type((), i32)
 # The shift from int8 to uint8.
 _SIGN_OFFSET = 128
+# The maximum magnitude of an 8-bit integer minus its zero point, and that of integers that f32 represents.
+_MAX_CENTERED_MAGNITUDE, _MAX_EXACT_F32_INTEGER = 255, 1 << 24
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,8 @@ class QuantizedContractionsPass(TargetPass):
 
     Operands have the types of the target's packed dot products (`pack-dot-operands`) that are exact for the values of the
     weights. Data is stored in the type that these read: i16, or ui8 (i8 is shifted by 128). Other users dequantize the same
-    integers, so that a kernel stores them once.
+    integers, so that a kernel stores them once. Grouped convolutions, which are not packed, are computed in f32 where it
+    represents all sums: an element takes one multiply-add, and its scale becomes part of the weights (`fold-scales`).
 
     Quantizing a dequantized value again with the same scale and zero point, after data movement or max pooling, is removed.
 
@@ -96,7 +101,11 @@ class _QuantizedContractionRewriter:
             return [self.integer_contraction(build, op, x, w)] if x.scale is None and w.scale is None else None
         if x.scale is None or w.scale is None or (scale := w.per_channel(build, w.scale)) is None:
             return None
-        return [build(MulOp, build(CastOp, self.integer_contraction(build, op, x, w), to=f32), build(MulOp, x.scale, scale))]
+        if isinstance(op, ConvOp) and number(op.groups) != 1 and _has_exact_f32_sums(op):
+            total = _float_convolution(build, op, x, w)
+        else:
+            total = build(CastOp, self.integer_contraction(build, op, x, w), to=f32)
+        return [build(MulOp, total, build(MulOp, x.scale, scale))]
 
     def integer_contraction(self, build: DlBuilder, op: ConvOp | MatmulOp, x: QuantizedValue, w: QuantizedValue) -> SSAValue:
         """Return the sum of products of centered integers, as i32."""
@@ -123,6 +132,25 @@ class _QuantizedContractionRewriter:
         if to not in conversions:
             conversions[to] = _convert_stored(stored, to)
         return conversions[to]
+
+
+def _has_exact_f32_sums(op: ConvOp) -> bool:
+    """Return whether f32 represents all partial sums of a convolution of 8-bit integers."""
+    terms = shape_of(op.w)[:-1]
+    return is_static(terms) and math.prod(int(size) for size in terms) * _MAX_CENTERED_MAGNITUDE**2 <= _MAX_EXACT_F32_INTEGER
+
+
+def _float_convolution(build: DlBuilder, op: ConvOp, x: QuantizedValue, w: QuantizedValue) -> SSAValue:
+    """Return the sums of products of centered 8-bit integers, computed in f32."""
+    zero = _zero_point(build, x.stored, x.zero, x.stored)
+    offset = build(CastOp, zero, to=f32)
+    values = x.apply_data_movement(build, build(CastOp, x.stored, to=f32), lambda: offset)
+    weights = build(CastOp, _centered_weights(build, w), to=f32)
+    total = build(ConvOp, values, weights, **op.properties)
+    if splat(zero) == 0:
+        return total
+    sums = build(ReduceSumOp, weights, axes=tuple(range(rank_of(weights) - 1)), keepdims=False)
+    return build(SubOp, total, build(MulOp, offset, sums))
 
 
 def _has_matrix_rhs(op: MatmulOp) -> bool:
