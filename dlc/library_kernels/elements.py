@@ -124,6 +124,12 @@ def planes(x: Reference) -> Sequence[ArrayReference]:
     return (x.real, x.imag) if isinstance(x, ComplexReference) else (x,)
 
 
+def full(x: Reference, width: int, value: float) -> Any:
+    """Return a vector of equal real numbers, with elements as those of `x`."""
+    parts = [k.full(width, number, x.dtype) for number in (value, 0)[: len(planes(x))]]
+    return ComplexValue(*parts) if len(parts) > 1 else parts[0]
+
+
 def variable(x: Element) -> Any:
     """Return a mutable variable with this initial value."""
     return _ComplexVariable(x) if isinstance(x, ComplexValue) else k.variable(x)

@@ -1,86 +1,54 @@
-"""Eigenvalues and eigenvectors of general real matrices.
+"""Eigenvalues and eigenvectors of general matrices.
 
-Householder reflections make the matrix upper Hessenberg, and implicit double-shift QR steps (Francis) quasi-triangular: a real
-Schur form, with diagonal blocks of one real eigenvalue or of two conjugate ones. Its eigenvectors are computed by back
-substitution in complex arithmetic, in which the imaginary parts that belong to real eigenvalues stay 0. Source: Golub and
-Van Loan, Matrix Computations, 7.4 to 7.6; exceptional shifts as in LAPACK's dlahqr.
+Householder reflections make the matrix upper Hessenberg. Implicit double-shift QR steps (Francis) make a real matrix
+quasi-triangular: a real Schur form, with diagonal blocks of one real eigenvalue or of two conjugate ones. Its eigenvectors are
+computed by back substitution in complex arithmetic, in which the imaginary parts that belong to real eigenvalues stay 0.
+Source: Golub and Van Loan, Matrix Computations, 7.4 to 7.6.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from typing import Any
 
 import dlc.kernels as k
 from dlc.kernels.references import ArrayReference
 from dlc.kernels.values import Value
 from dlc.kernels.variables import Variable
+from dlc.library_kernels.complex_schur_form import ComplexSchurForm
 from dlc.library_kernels.eigenvalues import copy_scaled, epsilon, rotate, set_identity, sort_rows
+from dlc.library_kernels.elements import ComplexReference, ComplexValue, Reference, larger_part, magnitude, planes, select
 from dlc.library_kernels.elimination import fill
-from dlc.library_kernels.reflections import REFLECTED_ROWS, reflect, reflection
-from dlc.library_kernels.vectors import Index, best_index, columns, dots, groups, if_size, largest, load, store, update
-from dlc.shapes.traced_dims import TracedSize
-
-# Maximum QR steps per eigenvalue (about 1.5 are needed), and the number of steps without progress before an exceptional shift.
-_MAX_QR_STEPS = 30
-_STEPS_BEFORE_EXCEPTIONAL_SHIFT = 10
-
-
-@dataclass(frozen=True)
-class _Complex:
-    """A complex value, or a row of them."""
-
-    real: Value
-    imag: Value
-
-    def __sub__(self, other: _Complex) -> _Complex:
-        return _Complex(self.real - other.real, self.imag - other.imag)
-
-    def __mul__(self, other: _Complex) -> _Complex:
-        return _Complex(self.real * other.real - self.imag * other.imag, self.real * other.imag + self.imag * other.real)
-
-    def scaled(self, factor: Value) -> _Complex:
-        return _Complex(self.real * factor, self.imag * factor)
-
-    def magnitude(self) -> Value:
-        """Return |x| + |y|, which is at most √2 times the magnitude of x + y·i."""
-        return k.absolute(self.real) + k.absolute(self.imag)
-
-    def over(self, divisor: _Complex, smallest: Value) -> _Complex:
-        """Return the quotient; a divisor that is smaller than `smallest` is replaced by it."""
-        is_tiny = divisor.magnitude() < smallest
-        c, d = k.select(is_tiny, smallest, divisor.real), k.select(is_tiny, 0, divisor.imag)
-        # Scale by the larger part: squares could overflow.
-        unit = 1 / k.maximum(k.absolute(c), k.absolute(d))
-        c, d = c * unit, d * unit
-        return (self * _Complex(c, -d)).scaled(unit / (c * c + d * d))
+from dlc.library_kernels.schur_form import SchurForm, smallest_divisor
+from dlc.library_kernels.vectors import best_index, columns, dots, if_size, largest, load, store, update
 
 
 def eig(
-    x: ArrayReference,
+    x: Reference,
     real: ArrayReference,
     imag: ArrayReference,
     vectors_real: ArrayReference,
     vectors_imag: ArrayReference,
-    work: ArrayReference,
-    work_rows: ArrayReference,
+    work: Any,
+    work_rows: Any,
     *,
     with_vectors: bool,
 ) -> None:
     """Compute the eigenvalues of a matrix, and eigenvectors of length 1 as rows, with a positive largest element."""
-    size, dtype = x.shape[0], x.dtype
+    size, dtype, vectors = x.shape[0], x.dtype, (vectors_real, vectors_imag)
     h, basis = work[0], work[1]
     fill(work_rows, 0)
     factor, inverse_scale = copy_scaled(x, h)
     set_identity(basis)
     finite_sum, norm = k.variable(0, dtype), k.variable(0, dtype)
     for i in k.range(size):
-        norm.value = k.maximum(norm.value, largest(0, size, dtype, lambda j, w, i=i: k.absolute(load(h, i, j, width=w))))
-        for j in k.range(size):
-            finite_sum.value += h[i, j] * 0
-    schur = _SchurForm(h, basis if with_vectors else None, real, imag, norm.value)
+        norm.value = k.maximum(norm.value, largest(0, size, dtype, lambda j, w, i=i: larger_part(load(h, i, j, width=w))))
+        for part in planes(h):
+            for j in k.range(size):
+                finite_sum.value += part[i, j] * 0
+    form = ComplexSchurForm if isinstance(x, ComplexReference) else _RealSchurForm
+    schur = form(h, basis if with_vectors else None, real, imag, norm.value)
     schur.reduce_to_hessenberg(*(work_rows[i] for i in range(3)))
     num_active = k.variable(size, size=size + 1)
     with k.when(finite_sum.value == 0):
@@ -91,11 +59,13 @@ def eig(
         imag[i] = k.select(is_converged, imag[i] * inverse_scale, float("nan"))
     if with_vectors:
         with k.when(is_converged):
-            _eigenvectors(schur, factor, vectors_real, vectors_imag, (work_rows[0], work_rows[1]))
+            schur.eigenvectors(factor, vectors, work_rows)
+            for i in k.range(size):
+                _normalize(vectors_real[i], vectors_imag[i])
         with k.when(~is_converged):
-            for part in (vectors_real, vectors_imag):
+            for part in vectors:
                 fill(part, float("nan"))
-    sort_rows([real, imag], _is_before, (vectors_real, vectors_imag) if with_vectors else ())
+    sort_rows([real, imag], _is_before, vectors if with_vectors else ())
     for matrix in (h, basis, work_rows):
         fill(matrix, 0)
 
@@ -106,75 +76,20 @@ def _is_before(x: Sequence[Value], y: Sequence[Value]) -> Value:
 
 
 @dataclass(frozen=True)
-class _SchurForm:
-    """A matrix h that is reduced to Schur form in place, and the transpose of the orthogonal basis, if it is needed.
+class _RealSchurForm(SchurForm):
+    """The quasi-triangular Schur form of a real matrix."""
 
-    `real` and `imag` receive the eigenvalues.
-    """
-
-    h: ArrayReference
-    basis: ArrayReference | None
-    real: ArrayReference
-    imag: ArrayReference
-    norm: Value
-
-    @property
-    def size(self) -> TracedSize:
-        return self.h.shape[0]
-
-    def reduce_to_hessenberg(self, column: ArrayReference, v: ArrayReference, product: ArrayReference) -> None:
-        """Eliminate the elements below the subdiagonal, column by column. The operands are work rows of zeros."""
-        h, size = self.h, self.size
-        for step in k.range(size - 2):
-            first = step + 1
-            for i in k.range(size):
-                column[i] = h[i, step]
-            scale, subdiagonal = reflection(column, first, v)
-            for matrix in (h, *([] if self.basis is None else [self.basis])):
-                _reflect_columns(matrix, v, scale, first, product)
-            for rows in groups(0, size, REFLECTED_ROWS, size):
-                reflect(h, rows, v, scale, first)
-            h[first, step] = subdiagonal
-            for i in k.range(first + 1, size):
-                h[i, step] = 0
-
-    def iterate(self, num_active: Variable) -> None:
-        """Apply QR steps until all eigenvalues have converged; `num_active` leading rows and columns have not yet."""
+    def reduce_block(self, first: Value, last: Value, num_active: Variable, num_steps: Variable, is_stuck: Value) -> None:
         size = self.size
-        num_steps = k.variable(0, np.int64)
-        for _ in k.range(_MAX_QR_STEPS * size):
-            with k.when(num_active.value > 0):
-                last = k.assume_index(num_active.value - 1, size)
-                first = self._block_start(last)
-                num_steps.value += 1
-                with k.when(first == last):
-                    self.real[last] = self.h[last, last]
-                    self.imag[last] = 0
-                    num_active.value = last
-                    num_steps.value = 0
-                for _ in if_size(size, 2):
-                    with k.when(first + 1 == last):
-                        previous = k.assume_index(first, size - 1)
-                        self._split_block(previous)
-                        num_active.value = previous
-                        num_steps.value = 0
-                for _ in if_size(size, 3):
-                    with k.when(first + 1 < last):
-                        is_stuck = num_steps.value % _STEPS_BEFORE_EXCEPTIONAL_SHIFT == 0
-                        self._double_shift_step(first, k.assume_index(last - 2, size - 2), is_stuck)
-
-    def _block_start(self, last: Value) -> Value:
-        """Return the first row of the block that ends at `last`; negligible subdiagonal elements become 0."""
-        h, size = self.h, self.size
-        start = k.variable(0, size=size)
-        for i in k.range(last):
-            row = k.assume_index(i + 1, size)
-            neighbors = k.absolute(h[i, i]) + k.absolute(h[row, row])
-            scale = k.select(neighbors == 0, self.norm, neighbors)
-            with k.when(k.absolute(h[row, i]) <= scale * epsilon(h.dtype)):
-                h[row, i] = 0
-                start.value = row
-        return start.value
+        for _ in if_size(size, 2):
+            with k.when(first + 1 == last):
+                previous = k.assume_index(first, size - 1)
+                self._split_block(previous)
+                num_active.value = previous
+                num_steps.value = 0
+        for _ in if_size(size, 3):
+            with k.when(first + 1 < last):
+                self._double_shift_step(first, k.assume_index(last - 2, size - 2), is_stuck)
 
     def _split_block(self, i: Value) -> None:
         """Store the eigenvalues of the block of rows i and i + 1; if they are real, rotate it to be triangular."""
@@ -270,68 +185,45 @@ class _SchurForm:
         if self.basis is not None:
             update(reflect_columns, *(self.basis[i] for i in reversed(rows)))
 
-
-def _reflect_columns(x: ArrayReference, v: ArrayReference, scale: Value, first: Index, product: ArrayReference) -> None:
-    """Apply a reflection to the columns of x: x -= t·v·(vᵀ·x), where v is 0 before `first`; `product` is a work buffer."""
-    size = x.shape[0]
-    for j, w in columns(0, size, x.dtype):
-        total = k.variable(k.full(w, 0, x.dtype))
-        for i in k.range(first, size):
-            total.value = k.fma(v[i], load(x, i, j, width=w), total.value)
-        store(product, j, value=total.value * scale)
-    for i in k.range(first, size):
-        update(lambda vectors, factor=-v[i]: [k.fma(factor, vectors[1], vectors[0])], x[i], product)
-
-
-def _eigenvectors(
-    schur: _SchurForm,
-    factor: Value,
-    vectors_real: ArrayReference,
-    vectors_imag: ArrayReference,
-    solution: tuple[ArrayReference, ArrayReference],
-) -> None:
-    """Compute the eigenvectors from the Schur form; the second one of a conjugate pair is the conjugate of the first.
-
-    The Schur form is that of the matrix times `factor`, `schur.real` and `schur.imag` are eigenvalues of the matrix.
-    `solution` are two work rows.
-    """
-    h, size, dtype = schur.h, schur.size, schur.h.dtype
-    smallest = k.maximum(schur.norm * epsilon(dtype), float(np.finfo(dtype).tiny))
-    for i in k.range(size):
-        eigenvalue = _Complex(schur.real[i] * factor, schur.imag[i] * factor)
-        with k.when(eigenvalue.imag >= 0):
-            for part in solution:
-                for j in k.range(size):
-                    part[j] = 0
-            end = k.assume_index(k.select(eigenvalue.imag > 0, i + 1, i), size)
-            solution[0][i] = 1
-            for _ in if_size(size, 2):
+    def eigenvectors(self, factor: Value, vectors: Sequence[ArrayReference], work_rows: Any) -> None:
+        """Compute the eigenvectors by back substitution; the second one of a conjugate pair is the conjugate of the first."""
+        h, size, dtype, solution = self.h, self.size, self.h.dtype, (work_rows[0], work_rows[1])
+        smallest = smallest_divisor(self.norm, dtype)
+        for i in k.range(size):
+            eigenvalue = ComplexValue(self.real[i] * factor, self.imag[i] * factor)
+            with k.when(eigenvalue.imag >= 0):
+                for part in solution:
+                    for j in k.range(size):
+                        part[j] = 0
+                end = k.assume_index(k.select(eigenvalue.imag > 0, i + 1, i), size)
+                solution[0][i] = 1
+                for _ in if_size(size, 2):
+                    with k.when(eigenvalue.imag > 0):
+                        _start_in_block(h, eigenvalue, k.assume_index(i, size - 1), solution)
+                _substitute_back(h, eigenvalue, i, end, solution, smallest)
+                for output, part in zip(vectors, solution, strict=True):
+                    for j, w in columns(0, size, dtype):
+                        total = k.variable(k.full(w, 0, dtype))
+                        for m in k.range(end + 1):
+                            row = k.assume_index(m, size)
+                            total.value = k.fma(part[row], load(self.basis, row, j, width=w), total.value)
+                        store(output, i, j, value=total.value)
                 with k.when(eigenvalue.imag > 0):
-                    _start_in_block(h, eigenvalue, k.assume_index(i, size - 1), solution)
-            _substitute_back(h, eigenvalue, i, end, solution, smallest)
-            for output, part in zip((vectors_real, vectors_imag), solution, strict=True):
-                for j, w in columns(0, size, dtype):
-                    total = k.variable(k.full(w, 0, dtype))
-                    for m in k.range(end + 1):
-                        row = k.assume_index(m, size)
-                        assert schur.basis is not None
-                        total.value = k.fma(part[row], load(schur.basis, row, j, width=w), total.value)
-                    store(output, i, j, value=total.value)
-            _normalize(vectors_real[i], vectors_imag[i])
-            with k.when(eigenvalue.imag > 0):
-                for j in k.range(size):
-                    vectors_real[end, j] = vectors_real[i, j]
-                    vectors_imag[end, j] = -vectors_imag[i, j]
+                    for j in k.range(size):
+                        vectors[0][end, j] = vectors[0][i, j]
+                        vectors[1][end, j] = -vectors[1][i, j]
 
 
-def _start_in_block(h: ArrayReference, eigenvalue: _Complex, i: Value, solution: tuple[ArrayReference, ArrayReference]) -> None:
+def _start_in_block(
+    h: ArrayReference, eigenvalue: ComplexValue, i: Value, solution: tuple[ArrayReference, ArrayReference]
+) -> None:
     """Set the elements i and i + 1 of an eigenvector to one of their diagonal block."""
     j = i + 1
     is_lower_larger = k.absolute(h[j, i]) >= k.absolute(h[i, j])
     # From the row with the larger element next to the diagonal: h_ji·y_i = (λ - h_jj)·y_j, or h_ij·y_j = (λ - h_ii)·y_i.
     divisor = k.select(is_lower_larger, h[j, i], h[i, j])
     diagonal = k.select(is_lower_larger, h[j, j], h[i, i])
-    ratio = _Complex((eigenvalue.real - diagonal) / divisor, eigenvalue.imag / divisor)
+    ratio = ComplexValue((eigenvalue.real - diagonal) / divisor, eigenvalue.imag / divisor)
     for part, value, one in zip(solution, (ratio.real, ratio.imag), (1.0, 0.0), strict=True):
         part[i] = k.select(is_lower_larger, value, one)
         part[j] = k.select(is_lower_larger, one, value)
@@ -339,7 +231,7 @@ def _start_in_block(h: ArrayReference, eigenvalue: _Complex, i: Value, solution:
 
 def _substitute_back(
     h: ArrayReference,
-    eigenvalue: _Complex,
+    eigenvalue: ComplexValue,
     start: Value,
     end: Value,
     solution: tuple[ArrayReference, ArrayReference],
@@ -348,12 +240,12 @@ def _substitute_back(
     """Solve (h - λ)·y = 0 for the elements before `start`, given those from `start` to `end`."""
     size, dtype = h.shape[0], h.dtype
 
-    def residual(row: Value) -> _Complex:
+    def residual(row: Value) -> ComplexValue:
         """Return -Σ h_rj·y_j over the elements after the row, which alone are not 0."""
         real, imag = dots(h[row], solution)
-        return _Complex(-real, -imag)
+        return ComplexValue(-real, -imag)
 
-    def set_element(row: Value, value: _Complex) -> None:
+    def set_element(row: Value, value: ComplexValue) -> None:
         solution[0][row], solution[1][row] = value.real, value.imag
 
     for t in k.range(start):
@@ -361,23 +253,28 @@ def _substitute_back(
         before, after = k.assume_index(k.maximum(row - 1, 0), size), k.assume_index(k.minimum(row + 1, size - 1), size)
         is_block_end = (row > 0) & (h[row, before] != 0)
         is_block_start = (row < size - 1) & (h[after, row] != 0)
-        value = _Complex(h[row, row] - eigenvalue.real, -eigenvalue.imag)
+        value = ComplexValue(h[row, row] - eigenvalue.real, -eigenvalue.imag)
         with k.when(~(is_block_end | is_block_start)):
-            set_element(row, residual(row).over(value, smallest))
+            set_element(row, _quotient(residual(row), value, smallest))
         with k.when(is_block_end):
-            first_value = _Complex(h[before, before] - eigenvalue.real, -eigenvalue.imag)
+            first_value = ComplexValue(h[before, before] - eigenvalue.real, -eigenvalue.imag)
             upper, lower = h[before, row], h[row, before]
             product = first_value * value
-            determinant = _Complex(product.real - upper * lower, product.imag)
+            determinant = ComplexValue(product.real - upper * lower, product.imag)
             first, second = residual(before), residual(row)
             smallest_determinant = smallest * smallest
-            set_element(before, (value * first - second.scaled(upper)).over(determinant, smallest_determinant))
-            set_element(row, (first_value * second - first.scaled(lower)).over(determinant, smallest_determinant))
-        greatest = k.maximum(*(_Complex(solution[0][r], solution[1][r]).magnitude() for r in (row, before)))
+            set_element(before, _quotient(value * first - second * upper, determinant, smallest_determinant))
+            set_element(row, _quotient(first_value * second - first * lower, determinant, smallest_determinant))
+        greatest = k.maximum(*(magnitude(ComplexValue(solution[0][r], solution[1][r])) for r in (row, before)))
         # Products of large elements would overflow.
         with k.when(greatest > 1 / epsilon(dtype)):
             for part in solution:
                 update(lambda vectors, greatest=greatest: [vectors[0] / greatest], part)
+
+
+def _quotient(x: ComplexValue, divisor: ComplexValue, smallest: Value) -> ComplexValue:
+    """Return the quotient; a divisor that is smaller than `smallest` is replaced by it."""
+    return x / select(magnitude(divisor) < smallest, smallest, divisor)
 
 
 def _normalize(real: ArrayReference, imag: ArrayReference) -> None:
@@ -391,10 +288,10 @@ def _normalize(real: ArrayReference, imag: ArrayReference) -> None:
     (best,), position = best_index(0, size, lambda j: [real[j] * real[j] + imag[j] * imag[j]], lambda a, b: a[0] > b[0])
     square_sum = dots(real, [real])[0] + dots(imag, [imag])[0]
     length = 1 / (k.sqrt(square_sum) * k.sqrt(best))
-    rotation = _Complex(real[position] * length, -imag[position] * length)
+    rotation = ComplexValue(real[position] * length, -imag[position] * length)
 
     def rotated(parts: Sequence[Value]) -> tuple[Value, Value]:
-        product = _Complex(parts[0], parts[1]) * rotation
+        product = ComplexValue(parts[0], parts[1]) * rotation
         return product.real, product.imag
 
     update(rotated, real, imag)

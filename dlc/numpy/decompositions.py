@@ -313,58 +313,39 @@ def symmetric_eigenvalues(x: Operand) -> Any:
     return factorize(dl.EighOp, x, vectors=False)[0]
 
 
-def _general_tangent(results: tuple[Any, Any, Any, Any], _: Operands, tangents: Operands) -> Any:
+def _general_tangent(results: tuple[Any, Any], _: Operands, tangents: Operands) -> Any:
     """Return (dw, dV), with s = V⁻¹·dx·V: dw = diag(s), and dV = V·(s_ij / (w_j - w_i)) + V·diag(c).
 
-    c keeps the length of each vector constant, and its largest element real. All are pairs of real and imaginary parts.
+    c keeps the length of each vector constant, and its largest element real.
     """
-    (w_real, w_imag, v_real, v_imag), (dx,) = results, tangents
-    v = (v_real, v_imag)
-    # The complex system V·s = dx·V as a real one.
-    system = concat([concat([v_real, negative(v_imag)], axis=-1), concat([v_imag, v_real], axis=-1)], axis=-2)
-    solution, size = solve(system, concat([matmul(dx, part) for part in v], axis=-2)), v_real.shape[-1]
-    s_real, s_imag = (
-        getitem(solution, (..., slice(size), slice(None))),
-        getitem(solution, (..., slice(size, None), slice(None))),
-    )
-    gap_real, gap_imag = _gaps(w_real), _gaps(w_imag)
-    inverse_square = _reciprocal(add(multiply(gap_real, gap_real), multiply(gap_imag, gap_imag)))
-    rotation = [
-        multiply(inverse_square, add(multiply(s_real, gap_real), multiply(s_imag, gap_imag))),
-        multiply(inverse_square, subtract(multiply(s_imag, gap_real), multiply(s_real, gap_imag))),
-    ]
-    change_real = subtract(matmul(v_real, rotation[0]), matmul(v_imag, rotation[1]))
-    change_imag = add(matmul(v_real, rotation[1]), matmul(v_imag, rotation[0]))
-    length_correction = negative(sum(add(multiply(v_real, change_real), multiply(v_imag, change_imag)), -2, keepdims=True))
-    squares = add(multiply(v_real, v_real), multiply(v_imag, v_imag))
+    (w, v), (dx,) = results, tangents
+    s = solve(v, matmul(dx, v))
+    change = matmul(v, multiply(s, _reciprocal(_gaps(w))))
+    length_change = real(sum(multiply(conj(v), change), -2, keepdims=True))
+    squares = real(multiply(conj(v), v))
     largest = argmax(squares, -2, keepdims=True)
-    phase_correction = negative(divide(take_along_axis(change_imag, largest, -2), take_along_axis(v_real, largest, -2)))
-    return (
-        diagonal(s_real, 0, -2, -1),
-        diagonal(s_imag, 0, -2, -1),
-        add(change_real, subtract(multiply(v_real, length_correction), multiply(v_imag, phase_correction))),
-        add(change_imag, add(multiply(v_real, phase_correction), multiply(v_imag, length_correction))),
-    )
+    phase_change = divide(take_along_axis(imag(change), largest, -2), take_along_axis(real(v), largest, -2))
+    return diagonal(s, 0, -2, -1), subtract(change, multiply(v, from_parts(length_change, phase_change)))
 
 
 @in_float32_or_wider
 @with_jvp_rule(_general_tangent)
-def general_eigen(x: Operand) -> Any:
-    """Return the real and imaginary parts of the eigenvalues and of the eigenvectors of square matrices."""
-    w_real, w_imag, rows_real, rows_imag, *_ = apply_all(dl.EigOp, x, vectors=True)
-    return w_real, w_imag, matrix_transpose(rows_real), matrix_transpose(rows_imag)
+def general_eigen(x: Any) -> Any:
+    """Return the complex eigenvalues and eigenvectors of square matrices."""
+    w_real, w_imag, rows_real, rows_imag, *_ = factorize(dl.EigOp, x, vectors=True)
+    return from_parts(w_real, w_imag), matrix_transpose(from_parts(rows_real, rows_imag))
 
 
-def _general_values_tangent(_: tuple[Any, Any], operands: Operands, tangents: Operands) -> Any:
-    return _general_tangent(general_eigen(operands[0]), operands, tangents)[:2]
+def _general_values_tangent(_: Any, operands: Operands, tangents: Operands) -> Any:
+    return _general_tangent(general_eigen(operands[0]), operands, tangents)[0]
 
 
 @in_float32_or_wider
 @with_jvp_rule(_general_values_tangent)
-def general_eigenvalues(x: Operand) -> Any:
-    """Return the real and imaginary parts of the eigenvalues of square matrices."""
-    w_real, w_imag, *_ = apply_all(dl.EigOp, x, vectors=False)
-    return w_real, w_imag
+def general_eigenvalues(x: Any) -> Any:
+    """Return the complex eigenvalues of square matrices."""
+    w_real, w_imag, *_ = factorize(dl.EigOp, x, vectors=False)
+    return from_parts(w_real, w_imag)
 
 
 def _singular_tangent(results: tuple[Any, Any, Any], _: Operands, tangents: Operands) -> Any:

@@ -342,18 +342,17 @@ def eigvalsh(x: ComplexArrayLike, /, UPLO: str = "L") -> Any:
 
 
 def eig(x: ComplexArrayLike, /) -> EigResult:
-    """Return the eigenvalues of square real matrices, and eigenvectors of length 1 as columns, both complex.
+    """Return the eigenvalues of square matrices, and eigenvectors of length 1 as columns, both complex.
 
     Eigenvalues ascend by their real, then by their imaginary parts. The element of an eigenvector with the largest magnitude is
     real and positive.
     """
-    w_real, w_imag, v_real, v_imag = decompositions.general_eigen(_real_square("eig", x))
-    return EigResult(from_parts(w_real, w_imag), from_parts(v_real, v_imag))
+    return EigResult(*decompositions.general_eigen(_square("eig", x)))
 
 
 def eigvals(x: ComplexArrayLike, /) -> Any:
-    """Return the complex eigenvalues of square real matrices, ascending by their real, then by their imaginary parts."""
-    return from_parts(*decompositions.general_eigenvalues(_real_square("eigvals", x)))
+    """Return the complex eigenvalues of square matrices, ascending by their real, then by their imaginary parts."""
+    return decompositions.general_eigenvalues(_square("eigvals", x))
 
 
 def svd(x: ComplexArrayLike, /, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
@@ -385,12 +384,6 @@ def _square(name: str, x: ComplexArrayLike) -> Operand:
     if x.shape[-1] != x.shape[-2]:
         refuse(ShapeError(f"{name}: an array of shape {x.shape}; expected square matrices along the last two axes"))
     return x
-
-
-def _real_square(name: str, x: ComplexArrayLike) -> Operand:
-    if is_complex(x):
-        refuse(UnsupportedError(f"{name}: complex matrices are not supported; expected real ones"))
-    return _square(name, x)
 
 
 def _hermitian(name: str, x: ComplexArrayLike, triangle: str) -> Operand:

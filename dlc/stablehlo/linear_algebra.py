@@ -126,13 +126,15 @@ def _eig(node: StableHloNode) -> Sequence[StableHloValue]:
     (x,) = node.arrays
     if _lapack_option(node, "compute_left") == "V":
         raise UnsupportedError(f"{node.where}: left eigenvectors are not supported; use those of the transposed matrix")
-    unused = Complex(*(node.trace.value(np.zeros(x.shape, x.dtype)) for _ in range(2)))
+    zeros = node.trace.value(np.zeros(x.shape, decompositions.real_dtype(x)))
+    unused = Complex(zeros, zeros)
     if _lapack_option(node, "compute_right") == "N":
         values, vectors = linalg.eigvals(x), unused
     else:
         values, vectors = linalg.eig(x)
     failed = convert(dnp.any(dnp.isnan(values.real), -1), np.int32)
-    return _values(node, values.real, values.imag, unused, vectors, failed)
+    eigenvalues = (values,) if is_complex(x) else (values.real, values.imag)
+    return _values(node, *eigenvalues, unused, vectors, failed)
 
 
 def _svd(node: StableHloNode) -> Sequence[StableHloValue]:
@@ -163,6 +165,6 @@ OPERATORS: dict[str, Converter] = {**_lapack_operators(_REAL_LAPACK, "sd"), **_C
 # Ops with complex operands or results.
 COMPLEX_OPERATORS: dict[str, Converter] = {
     **_lapack_operators(_COMPLEX_LAPACK, "cz"),
-    **_lapack_operators({"geev": _eig}, "sd"),
+    **_lapack_operators({"geev": _eig}, "sdcz"),
     **_COMMON,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 import dlc
 import dlc.numpy as dnp
@@ -37,8 +38,33 @@ def test_eigenvalues_are_those_of_numpy() -> None:
     assert (values[1].imag == 0).all() and (vectors[1].imag == 0).all()
 
 
-def test_derivatives_of_distinct_eigenvalues_and_their_eigenvectors() -> None:
-    x, direction, weights = (random.standard_normal((4, 4)) for _ in range(3))
+def test_eigenvalues_of_complex_matrices() -> None:
+    """General, Hermitian, triangular, unitary, singular, graded, huge and tiny matrices, one of zeros, and one with NaN."""
+    general = normal(6, 6)
+    singular = normal(6, 3) @ normal(3, 6)
+    cases = [general, general + general.conj().T, np.triu(general), np.linalg.qr(general)[0], singular]
+    cases += [general * 10.0 ** (-6 * np.arange(6))[:, None], 0 * general, 1e200 * general, 1e-200 * general]
+    x = np.stack([*cases, np.where(np.eye(6) > 0, np.nan, general)])
+    (values, vectors), values_only = dlc.jit(lambda x: (dnp.linalg.eig(x), dnp.linalg.eigvals(x)))(x)
+    np.testing.assert_array_equal(values, values_only)
+    assert np.isnan(values[-1]).all() and np.isnan(vectors[-1]).all()
+    for matrix, w, v in zip(cases, values, vectors, strict=False):
+        scale = max(float(np.abs(matrix).max()), 1e-300)
+        assert np.abs(matrix @ v - v * w).max() < 4e-14 * scale
+        np.testing.assert_allclose(np.linalg.norm(v, axis=0), 1, rtol=1e-14)
+        largest = np.take_along_axis(v, np.abs(v).argmax(0)[None], 0)
+        assert (largest.imag == 0).all() and (largest.real > 0).all()
+        distances = np.abs(np.linalg.eigvals(matrix)[:, None] - w)
+        assert max(distances.min(0).max(), distances.min(1).max()) < 4e-14 * scale
+
+
+def normal(*shape: int) -> np.ndarray:
+    return random.standard_normal(shape) + 1j * random.standard_normal(shape)
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_derivatives_of_distinct_eigenvalues_and_their_eigenvectors(is_complex: bool) -> None:
+    x, direction, weights = (normal(4, 4) if is_complex and k < 2 else random.standard_normal((4, 4)) for k in range(3))
 
     def parts(x: Any) -> Any:
         values, vectors = dnp.linalg.eig(x)
@@ -63,7 +89,7 @@ def test_derivatives_of_distinct_eigenvalues_and_their_eigenvectors() -> None:
     for got, expected in zip(tangents, differences, strict=True):
         np.testing.assert_allclose(got, expected, atol=1e-7)
     slope = sum(np.sum(d * weights[: d.shape[0]]) for d in differences)
-    np.testing.assert_allclose(np.sum(gradient * direction), slope, atol=1e-6)
+    np.testing.assert_allclose(np.real(np.vdot(gradient, direction)), slope, atol=1e-6)
 
 
 def test_roots_of_a_polynomial() -> None:

@@ -83,7 +83,7 @@ def eigen(x: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def general_eigen(x: np.ndarray) -> tuple[np.ndarray, ...]:
-    w, v = np.linalg.eig(x.astype(np.float64))
+    w, v = np.linalg.eig(wide(x))
     order = np.lexsort((w.imag, w.real))
     w, v = np.take_along_axis(w, order, -1), np.take_along_axis(v, order[..., None, :], -1)
     largest = np.take_along_axis(v, np.argmax(np.abs(v), -2, keepdims=True), -2)
@@ -183,6 +183,14 @@ SAMPLES: list[Sample] = [
     ),
     Sample(
         dl.EighOp, (hermitian(values(F64, 2, 9, 9)),), of_complex(eigen, 0), {"vectors": True, **_COMPLEX}, 1e-12, "complex"
+    ),
+    Sample(
+        dl.EigOp,
+        (values(F64, 2, 6, 6),),
+        of_complex(general_eigen, 0, 1, 2, 3),
+        {"vectors": True, **_COMPLEX},
+        1e-12,
+        "complex",
     ),
     Sample(dl.SvdOp, (values(F64, 2, 9, 12),), of_complex(turned, 0), _COMPLEX, 1e-12, "complex"),
 ]

@@ -330,9 +330,9 @@ class EighOp(MatrixFactorization):
 class EigOp(MatrixFactorization):
     """Eigenvalues of general matrices [.., n, n], and their eigenvectors of length 1 as rows.
 
-    Both are pairs of real and imaginary parts. Eigenvalues ascend by their real, then by their imaginary parts. The element of
-    an eigenvector with the largest magnitude is real and positive. Without `vectors` the rows are undefined. `work`
-    [.., 2, n, n] and `work_rows` [.., 3, n] are the kernel's work memory, 0 at the end.
+    Both are pairs of real and imaginary parts, also of real matrices. Eigenvalues ascend by their real, then by their imaginary
+    parts. The element of an eigenvector with the largest magnitude is real and positive. Without `vectors` the rows are
+    undefined. `work` [.., 2, n, n] and `work_rows` [.., 3, n] are the kernel's work memory, 0 at the end.
     (C1) `x` is f32 or f64, square in its last two axes. NaN and infinities give NaN.
     """
 
@@ -345,10 +345,12 @@ class EigOp(MatrixFactorization):
     rows_imag = result_def(TensorType)
     work = result_def(TensorType)
     work_rows = result_def(TensorType)
+    REAL_RESULTS: ClassVar[Collection[str]] = ("real", "imag", "rows_real", "rows_imag")
 
     def infer(self) -> Sequence[Tensor]:
-        (leading, n), element = self.square_matrix_shape(self.x), element_type_of(self.x)
-        return [tensor_type((*leading, *axes), element) for axes in ((n,), (n,), (n, n), (n, n), (2, n, n), (3, n))]
+        (leading, n), element, parts = self.square_matrix_shape(self.x), element_type_of(self.x), self.parts
+        shapes = (n,), (n,), (n, n), (n, n), (*parts, 2, n, n), (*parts, 3, n)
+        return [tensor_type((*leading, *axes), element) for axes in shapes]
 
     def factorize(self, *operands: Array) -> tuple[Array, ...]:
         (x,) = operands
@@ -363,7 +365,7 @@ class EigOp(MatrixFactorization):
             rows = rows * (np.conj(largest) / np.abs(largest))
         parts: list[Array] = [np.real(values), np.imag(values), np.real(rows), np.imag(rows)]
         work = [np.zeros((*x.shape[:-2], *axes, x.shape[-1]), x.dtype) for axes in ((2, x.shape[-1]), (3,))]
-        return (*(_or_nan(is_finite, part).astype(x.dtype) for part in parts), *work)
+        return (*(_or_nan(is_finite, part).astype(np.real(x).dtype) for part in parts), *work)
 
 
 @irdl_op_definition
