@@ -13,7 +13,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dialects.dl.library_kernels.row_sorting import is_rank_selection_faster
+from dlc.dialects.dl.library_kernels.row_sorting import is_partition_faster
 from dlc.errors import ArgumentError, OutOfBoundsError, ShapeError
 from dlc.frontend.trace import Tracer, is_python_scalar
 from dlc.ir import Block, i32
@@ -132,10 +132,8 @@ def argpartition(x: ArrayLike, kth: int | Sequence[int], /, axis: int | None = -
 def _single_position(x: Operand, kth: int | Sequence[int], axis: int) -> int | None:
     """Return the position at which a row is partitioned; None if it is not the only one, or if sorting is faster."""
     size, positions = x.shape[axis], np.unique(kth)
-    outer_size, inner_size = (product(untraced(x.shape[part])) for part in (slice(axis), slice(axis + 1, None)))
-    is_single = isinstance(size, int) and len(positions) == 1
-    is_faster = is_single and is_rank_selection_faster(outer_size, size, inner_size, element_type(x.dtype))
-    return int(positions[0]) % int(size) if is_faster else None
+    is_faster = is_partition_faster(untraced(size), product(untraced(x.shape[axis + 1 :])))
+    return int(positions[0]) % int(size) if is_faster and len(positions) == 1 else None
 
 
 def _partition_rows(x: Any, position: int) -> Any:

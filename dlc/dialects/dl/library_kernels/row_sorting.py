@@ -329,11 +329,22 @@ def is_network_sort_faster(outer_size: Size, n: int, inner_size: Size, element: 
 _MAX_SELECTED_RANKS, _MIN_SELECTION_ROW_ELEMENTS = 8, 512
 
 
-def is_rank_selection_faster(outer_size: Size, n: Size, inner_size: Size, element: Attribute, ranks: int = 1) -> bool:
+def is_rank_selection_faster(outer_size: Size, n: Size, inner_size: Size, element: Attribute, ranks: int) -> bool:
     """Return whether selecting `ranks` order statistics is faster than sorting columns [outer, n, inner]."""
     if not isinstance(n, int) or n < _MIN_SELECTION_ROW_ELEMENTS or ranks > _MAX_SELECTED_RANKS:
         return False
-    return not is_network_sort_faster(outer_size, n, inner_size, element, scalar.bits(element))
+    bits = scalar.bits(element)
+    if inner_size == 1 and is_bitonic_sort_faster(outer_size, n, element, bits):
+        return False
+    return not is_network_sort_faster(outer_size, n, inner_size, element, bits)
+
+
+def is_partition_faster(n: Size, inner_size: Size) -> bool:
+    """Return whether partitioning rows of n elements is faster than sorting columns [outer, n, inner]."""
+    if not isinstance(n, int) or n < _MIN_SELECTION_ROW_ELEMENTS:
+        return False
+    # Short columns are sorted in place, but transposed to be partitioned.
+    return inner_size == 1 or n > MAX_NETWORK_ELEMENTS
 
 
 # The minimum ratio of elements to selected elements for which partial sorting is faster than sorting.
