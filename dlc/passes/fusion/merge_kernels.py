@@ -25,7 +25,7 @@ from dlc.passes.views import source_of
 from dlc.shapes.dims import is_static
 
 # Maximum ops of a merged kernel, which bounds the time to compile it, and maximum results: each one needs an address.
-_MAX_KERNEL_OPS, _MAX_KERNEL_RESULTS = 256, 8
+_MAX_KERNEL_OPS, _MAX_KERNEL_RESULTS = 384, 8
 # Minimum part, in percent, of the bytes that two kernels read and write that the merged kernel does not.
 _MIN_SAVED_PERCENT = 25
 # Kernels with results of at most this many elements are merged to save a launch, which takes 30 ns: as long as about 100

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dlc.dialects import dl
 from dlc.ir import SSAValue
 from dlc.passes.dl.simplification.repeat_shared_values import RepeatSharedValuesPass
+from dlc.passes.fusion.form_kernels import FormKernelsPass
 
 from ..programs import Program, Writer, program, randoms
 
@@ -27,6 +28,20 @@ def _coupled(term: Callable[[Writer, SSAValue, SSAValue], SSAValue]) -> Program:
 def test_products_are_repeated() -> None:
     p = _coupled(lambda b, u, v: b(dl.MulOp, b(dl.MulOp, u, v), v)).apply(RepeatSharedValuesPass())
     assert p.ops.count("mul") == 4
+
+
+def test_parts_of_one_concatenation_repeat_products() -> None:
+    """The borders of a periodic stencil read each other's values."""
+
+    def body(b: Writer, u: SSAValue) -> SSAValue:
+        first, last = (b(dl.SliceOp, u, starts=[k], limits=[k + 1], strides=[1]) for k in (0, 7))
+        products = [b(dl.MulOp, first, first), b(dl.MulOp, last, last)]
+        parts = [b(dl.SubOp, *products), u, b(dl.AddOp, *products)]
+        return b(dl.ConcatOp, *parts, axis=0)
+
+    p = program(body, *randoms((8,))).apply(RepeatSharedValuesPass())
+    assert p.ops.count("mul") == 4
+    assert p.apply(FormKernelsPass()).ops == ["dispatch"]
 
 
 def test_functions_are_stored() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import shape_of
@@ -21,7 +21,7 @@ _MAX_ADDITIONAL_INPUTS = 2
 
 @dataclass(frozen=True)
 class RepeatSharedValuesPass(ModulePass):
-    """`repeat-shared-values`: rematerializes cheap elementwise values for each concatenation that needs them.
+    """`repeat-shared-values`: rematerializes cheap elementwise values for each part of a concatenation that needs them.
 
         %r = dl.mul %u, %v;  %a = dl.sub %x, %r;  %b = dl.add %y, %r;  %p = dl.concat %a, …;  %q = dl.concat %b, …
     →   %r = dl.mul %u, %v;  %a = dl.sub %x, %r;  %p = dl.concat %a, …
@@ -29,8 +29,9 @@ class RepeatSharedValuesPass(ModulePass):
 
     A concatenation forms one kernel with the ops that compute its parts, if no other kernel needs their values. Otherwise
     each part is a kernel that stores both values, and the concatenation copies them. The parts of a grid's interior and borders
-    (`peel-borders`) share values if the equations of several fields have equal terms. Only values that elementwise ops compute
-    from values in memory are repeated, and only if all of their users are parts of concatenations.
+    (`peel-borders`) share values if the equations of several fields have equal terms, and those of opposite borders if the grid
+    is periodic. Only values that elementwise ops compute from values in memory are repeated, and only if all of their users are
+    parts of concatenations.
     """
 
     name = "repeat-shared-values"
@@ -38,6 +39,8 @@ class RepeatSharedValuesPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in program_blocks(op):
             concatenations = [_Concatenation(root) for root in _roots(block)]
+            for concatenation in concatenations:
+                concatenation.repeat_values_of_parts(concatenations)
             for k, concatenation in enumerate(concatenations):
                 concatenation.repeat_values_of(concatenations[:k] + concatenations[k + 1 :])
 
@@ -64,7 +67,10 @@ class _Concatenation:
                 pending += value.owner.values
             else:
                 self.parts.append(value)
-        self.ops = {op for part in self.parts for op in self._elementwise_ops(part)}
+        self.ops = self._ops_of_parts()
+
+    def _ops_of_parts(self) -> set[Operation]:
+        return {op for part in self.parts for op in self._elementwise_ops(part)}
 
     def _elementwise_ops(self, part: SSAValue) -> set[Operation]:
         """Return the elementwise ops of one shape that compute a part."""
@@ -76,27 +82,47 @@ class _Concatenation:
                 pending += op.operands
         return ops
 
+    def repeat_values_of_parts(self, concatenations: list[_Concatenation]) -> None:
+        """Clone the ops that earlier parts need too: a kernel computes each part in loops of its own."""
+        earlier_ops = set[Operation]()
+        for part in self.parts:
+            ops = self._elementwise_ops(part)
+            if part.owner not in earlier_ops and self._are_repeatable(shared := ops & earlier_ops, concatenations, [part]):
+                self._repeat(shared, ops - shared)
+            earlier_ops |= ops
+        self.ops = self._ops_of_parts()
+
     def repeat_values_of(self, others: list[_Concatenation]) -> None:
         """Clone the ops that other concatenations need too, if that costs less than storing their results."""
         shared = self.ops & {op for other in others for op in other.ops}
-        needed_by = self.ops.union(self.concats, *(other.ops | other.concats for other in others))
-        if not shared or self.block is None or not all(needed_by.issuperset(users(r)) for op in shared for r in op.results):
-            return
-        costs = (sum(elementwise_cost(op) for op in self._elementwise_ops(p) & shared) for p in self.parts)
         additional_arrays = _arrays_read(shared) - _arrays_read(self.ops - shared)
-        if not all(map(_is_in_memory, _inputs(shared))) or max(costs) > _MAX_REPEATED_ADDS:
-            return
-        if len(additional_arrays) > _MAX_ADDITIONAL_INPUTS:
-            return
+        if len(additional_arrays) <= _MAX_ADDITIONAL_INPUTS and self._are_repeatable(shared, [self, *others], self.parts):
+            copies = self._repeat(shared, (self.ops - shared) | self.concats)
+            self.parts = [copies.get(part, part) for part in self.parts]
+            self.ops = self._ops_of_parts()
+
+    def _are_repeatable(
+        self, shared: set[Operation], concatenations: Sequence[_Concatenation], parts: Sequence[SSAValue]
+    ) -> bool:
+        """Return whether repeating ops costs less than storing their results, which only parts of concatenations need."""
+        if not shared:
+            return False
+        needed_by = set[Operation]().union(*(c.ops | c.concats for c in concatenations))
+        if not all(needed_by.issuperset(users(r)) for op in shared for r in op.results):
+            return False
+        costs = (sum(elementwise_cost(op) for op in self._elementwise_ops(p) & shared) for p in parts)
+        return all(map(_is_in_memory, _inputs(shared))) and max(costs) <= _MAX_REPEATED_ADDS
+
+    def _repeat(self, shared: set[Operation], users_of_copies: set[Operation]) -> dict[SSAValue, SSAValue]:
+        """Clone ops for these users; return the copies of their results."""
+        assert self.block is not None
         copies: dict[SSAValue, SSAValue] = {}
         for op in [op for op in self.block.ops if op in shared]:
             self.block.insert_op_before(copy := op.clone(copies), op)
             copies |= zip(op.results, copy.results, strict=True)
-            self.ops.add(copy)
-        self.ops -= shared
         for value, copy in copies.items():
-            value.replace_uses_with_if(copy, lambda use: use.operation in self.ops or use.operation in self.concats)
-        self.parts = [copies.get(part, part) for part in self.parts]
+            value.replace_uses_with_if(copy, lambda use: use.operation in users_of_copies)
+        return copies
 
 
 def _inputs(ops: set[Operation]) -> set[SSAValue]:
