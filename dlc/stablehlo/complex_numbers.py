@@ -33,13 +33,6 @@ def _is_finite(x: Any) -> Any:
     return dnp.logical_and(*map(dnp.isfinite, real_and_imaginary(x)))
 
 
-def _power(x: Any, y: Any) -> Any:
-    """exp(y·log x); 0 for x = 0, and 1 for y = 0."""
-    real, imag = real_and_imaginary(dnp.exp(y * dnp.log(x)))
-    is_zero, is_one = dnp.equal(dnp.abs(x), 0), dnp.equal(dnp.abs(y), 0)
-    return from_parts(dnp.where(is_one, 1, dnp.where(is_zero, 0, real)), dnp.where(is_one | is_zero, 0, imag))
-
-
 def _logistic(x: Any) -> Any:
     return 1 / (1 + dnp.exp(-x))
 
@@ -72,7 +65,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
     "abs": dnp.abs, "real": dnp.real, "imag": dnp.imag, "complex": from_parts,
     "exponential": dnp.exp, "log": dnp.log, "sqrt": dnp.sqrt,
-    "exponential_minus_one": dnp.expm1, "log_plus_one": dnp.log1p, "tan": dnp.tan, "tanh": dnp.tanh, "power": _power,
+    "exponential_minus_one": dnp.expm1, "log_plus_one": dnp.log1p, "tan": dnp.tan, "tanh": dnp.tanh, "power": dnp.power,
     "rsqrt": _reciprocal_root, "sign": dnp.sign, "is_finite": _is_finite, "cosine": dnp.cos, "sine": dnp.sin,
     "logistic": _logistic, "cbrt": _cube_root, "atan2": _atan2,
     "maximum": _extremum(dnp.greater), "minimum": _extremum(dnp.less),

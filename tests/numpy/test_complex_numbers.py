@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from typing import Any
 
 import numpy as np
@@ -142,3 +143,36 @@ def test_padding() -> None:
     np.testing.assert_allclose(traced, np.pad(x, 1, mode="linear_ramp", end_values=ends), rtol=1e-6)
     with pytest.raises(dlc.UnsupportedError, match=r"pad: mode 'maximum' of a complex array; apply it to \.real and \.imag"):
         dlc.jit(lambda x: dnp.pad(x, 1, mode="maximum"))(x)
+
+
+def test_powers() -> None:
+    """Exponents are integers, fractions, complex numbers and arrays; powers of 0 are those of NumPy."""
+    z = np.array([1 + 2j, -0.5 + 0.25j, -3, 1e-3j, 0, 0, 0, 0])
+    exponents = np.array([0.5, -1.5 + 1j, 1 / 3, 2 - 1j, 0, 2.5, 1j, -1])
+    calls: list[Any] = [
+        lambda z, w: (z**0.5, z**2.0, z ** (1 - 2j), z**-2, z**w, w**z, z.real**w, 2.0**z, z**w.real, np.power(z, w)),
+        lambda z, w: (
+            dnp.array_equal(z, z + 0),
+            dnp.array_equiv(z, z[0]),
+            dnp.array_equal(z / z.imag, z / z.imag, equal_nan=True),
+        ),
+    ]
+    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+        for f in calls:
+            results = (f(z, exponents), dlc.jit(f, target="reference")(z, exponents))
+            expected = f(z, exponents) if f is calls[0] else (True, False, True)
+            for result in results:
+                for k, (got, want) in enumerate(zip(result, expected, strict=True)):
+                    np.testing.assert_allclose(np.asarray(got), want, rtol=1e-12, atol=1e-15, err_msg=str(k))
+
+    single = dlc.jit(lambda z, w: z**w, target="reference")(z[:4].astype(np.complex64), exponents[:4].astype(np.complex64))
+    assert single.dtype == np.complex64
+    np.testing.assert_allclose(single, z[:4] ** exponents[:4], rtol=1e-5)
+
+    def loss(z: Any) -> Any:
+        return dnp.sum(dnp.abs(z**0.5 + z ** (1 + 1j)))
+
+    direction, step = 1 - 0.5j, 1e-6
+    gradient = dlc.jit(dlc.grad(loss), target="reference")(z[:2])
+    expected = (loss(z[:2] + direction * step) - loss(z[:2] - direction * step)) / (2 * step)
+    np.testing.assert_allclose(np.real(np.conj(gradient) * direction).sum(), expected, rtol=1e-6)

@@ -1,8 +1,8 @@
 """Complex numbers: the results and operands of Fourier transforms, and their arithmetic.
 
 `dlc.numpy.fft`, `1j * x` and complex arguments create complex arrays, which are pairs of real arrays. They support the
-operators + - * / @, ** with integer exponents, == and !=. They also support the functions here, elementary functions such as
-`sin`, and functions that act on the two parts separately (componentwise.py). For everything else use `.real` and `.imag`.
+operators + - * / @ **, == and !=. They also support the functions here, elementary functions such as `sin`, and functions that
+act on the two parts separately (componentwise.py). For everything else use `.real` and `.imag`.
 Derivatives treat the two parts as two real arrays: the gradient of a real function points in the direction of steepest ascent.
 """
 
@@ -138,11 +138,21 @@ def _divide(x: ComplexArrayLike, y: ComplexArrayLike) -> Any:
     return _complex_array(*(ew.divide(numerator, denominator) for numerator in numerators))
 
 
-def _power(x: ComplexArrayLike, n: Any) -> Any:
-    if not isinstance(n, int):
-        return refuse(UnsupportedError(f"a complex number to the power {n!r}; expected a static integer"))
+def _power(x: ComplexArrayLike, y: ComplexArrayLike) -> Any:
+    """Return exp(y·log x), or products for a static integer y. A power of 0 is 0 if y has a positive real part; x⁰ is 1."""
+    if isinstance(y, int | float) and float(y).is_integer():
+        return _integer_power(x, int(y))
+    base, exponent = promote_to_inexact(_add_or_subtract(x, 0.0), y)
+    is_zero, is_one = (_equal(v, 0.0) for v in (base, exponent))
+    result = exp(_multiply(exponent, log(ew.where(is_zero, 1.0, base))))
+    real_exponent: Any = _parts(exponent)[0]
+    of_zero = convert(ew.where(cmp.greater(real_exponent, 0), 0.0, math.nan), real_exponent.dtype)
+    return ew.where(is_one, 1.0, ew.where(is_zero, _complex_array(of_zero, of_zero), result))
+
+
+def _integer_power(x: ComplexArrayLike, n: int) -> Any:
     if n < 0:
-        return _divide(1.0, _power(x, -n))
+        return _divide(1.0, _integer_power(x, -n))
     result: Any = None
     while n:
         result = (x if result is None else _multiply(result, x)) if n % 2 else result
@@ -158,6 +168,18 @@ def _equal(x: ComplexArrayLike, y: ComplexArrayLike) -> Any:
 
 def _not_equal(x: ComplexArrayLike, y: ComplexArrayLike) -> Any:
     return cmp.logical_not(_equal(x, y))
+
+
+def _array_equal(x1: ComplexArrayLike, x2: ComplexArrayLike, /, *, equal_nan: bool = False) -> Any:
+    x, y = promote_to_inexact(x1, x2)
+    if x.shape != y.shape:
+        return np.asarray(False)
+    are_undefined = cmp.logical_and(*(_for_parts(cmp.isnan, cmp.logical_or)(v) for v in (x, y)))
+    return reductions.all(cmp.logical_or(_equal(x, y), are_undefined) if equal_nan else _equal(x, y))
+
+
+def _array_equiv(x1: ComplexArrayLike, x2: ComplexArrayLike, /) -> Any:
+    return reductions.all(_equal(x1, x2))
 
 
 def _for_parts(function: Callable[..., Any], combine: Callable[..., Any]) -> Callable[..., Any]:
@@ -234,6 +256,7 @@ COMPLEX_RULES: Mapping[Callable[..., Any], Callable[..., Any]] = {
     ew.square: _square, ew.reciprocal: _reciprocal,
     cmp.equal: _equal, cmp.not_equal: _not_equal, cmp.isnan: _for_parts(cmp.isnan, cmp.logical_or),
     cmp.isinf: _for_parts(cmp.isinf, cmp.logical_or), cmp.isfinite: _for_parts(cmp.isfinite, cmp.logical_and),
+    cmp.array_equal: _array_equal, cmp.array_equiv: _array_equiv,
     reductions.prod: _prod, reductions.var: _variance, reductions.std: _deviation,
     **{f: _multilinear(f) for f in (
         matrix_products.matmul, matrix_products.dot, matrix_products.inner, matrix_products.outer, matrix_products.tensordot,

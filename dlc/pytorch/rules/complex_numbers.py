@@ -173,7 +173,8 @@ for _name in (
 ):  # fmt: skip
     complex_table(_name)(getattr(dnp, _name))
 _OPERATORS: dict[str, Rule] = {
-    "mul.Tensor mul.Scalar": operator.mul, "div.Tensor div.Scalar": operator.truediv, "pow.Tensor_Scalar": operator.pow,
+    "mul.Tensor mul.Scalar": operator.mul, "div.Tensor div.Scalar": operator.truediv,
+    "pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar": dnp.power,
     "sgn": dnp.sign, "reciprocal": partial(operator.truediv, 1.0),
 }  # fmt: skip
 for _name, _function in _OPERATORS.items():
