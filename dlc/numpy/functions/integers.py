@@ -32,7 +32,7 @@ __all__ = ["bitwise_count", "gcd", "lcm", "packbits", "ravel_multi_index", "unpa
 
 # The words of eight bytes in which bits are packed and unpacked.
 _WORD = element_type(np.dtype(np.uint64))
-_ONE_IN_EACH_BYTE = 0x0101010101010101
+_LOW_BITS_OF_BYTES = 0x0101010101010101
 
 
 def view(x: ArrayLike, dtype: AnyDType = None, /) -> Any:
@@ -122,10 +122,10 @@ def unpackbits(x: ArrayLike, /, axis: int | None = None, count: int | None = Non
     if x.dtype != np.uint8:
         refuse(DTypeError(f"unpackbits: dtype {x.dtype}; expected uint8"))
     # Each byte of a word keeps one bit of a copy of the element. Added to 127, it carries into the highest bit of the byte.
-    copies = multiply(convert(moveaxis(x, axis, -1), np.uint64), np.uint64(_ONE_IN_EACH_BYTE))
+    copies = multiply(convert(moveaxis(x, axis, -1), np.uint64), np.uint64(_LOW_BITS_OF_BYTES))
     kept_bits = sum(1 << (9 * k if bitorder == "little" else 7 * (k + 1)) for k in range(8))
-    carries = add(bitwise_and(copies, np.uint64(kept_bits)), np.uint64(127 * _ONE_IN_EACH_BYTE))
-    word: Any = bitwise_and(bitwise_right_shift(carries, np.uint64(7)), np.uint64(_ONE_IN_EACH_BYTE))
+    carries = add(bitwise_and(copies, np.uint64(kept_bits)), np.uint64(127 * _LOW_BITS_OF_BYTES))
+    word: Any = bitwise_and(bitwise_right_shift(carries, np.uint64(7)), np.uint64(_LOW_BITS_OF_BYTES))
     bits: Any = apply(dl.ViewAsOp, word, to=element_type(np.dtype(np.uint8)))
     if count is not None:
         size = bits.shape[-1]

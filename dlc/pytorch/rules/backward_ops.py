@@ -15,7 +15,7 @@ from dlc.pytorch.rules.rule_table import RuleTable, widened
 
 table = RuleTable()
 # PyTorch draws no slopes for bounds that differ by less.
-_MIN_RANDOM_SLOPE_RANGE = 1e-6
+_MIN_SLOPE_GAP = 1e-6
 
 
 def apply_vjp(function: Callable[..., Any], g: Any, *primals: Any) -> Any:
@@ -140,7 +140,7 @@ def shrink_backward(g: Any, x: Any, lambd: float) -> Any:
 @table("rrelu_with_noise_backward")
 def rrelu_backward(g: Any, x: Any, noise: Any, lower: float, upper: float, training: bool, self_is_result: bool) -> Any:
     """Multiply by the slopes that training draws; PyTorch takes equal bounds as a fixed slope, as in evaluation."""
-    if training and upper - lower > _MIN_RANDOM_SLOPE_RANGE:
+    if training and upper - lower > _MIN_SLOPE_GAP:
         return dnp.multiply(g, noise)
     return dnp.where(dnp.greater(x, 0), g, dnp.multiply(g, (lower + upper) / 2))
 
