@@ -1,4 +1,4 @@
-"""Run random StableHLO programs whose ops have regions: reductions, windows, sorts, scatters and loops of counters.
+"""Run random StableHLO programs whose ops have regions: reductions, windows, selections, sorts, scatters and loops of counters.
 
 Bodies are those that the reader recognizes, mutated. Expected results come from folds over NumPy scalars; a program whose result
 depends on the order in which StableHLO may combine its elements is not compared.
@@ -80,7 +80,22 @@ def _same(xs: Sequence[Any], ys: Sequence[Any]) -> bool:
     return all(np.array_equal(x, y, equal_nan=np.asarray(x).dtype.kind == "f") for x, y in zip(xs, ys, strict=True))
 
 
-def _combine(region: RandomRegion, parts: Sequence[Sequence[Any]]) -> list[Any]:
+@dataclass(frozen=True)
+class _Selection:
+    """Select one of two groups of scalars by a body on their first ones."""
+
+    region: RandomRegion
+
+    @property
+    def draw(self) -> random.Random:
+        return self.region.draw
+
+    def evaluate(self, *scalars: Any) -> list[Any]:
+        first, second = scalars[: len(scalars) // 2], scalars[len(scalars) // 2 :]
+        return list(first if self.region.evaluate(first[0], second[0])[0] else second)
+
+
+def _combine(region: RandomRegion | _Selection, parts: Sequence[Sequence[Any]]) -> list[Any]:
     """Fold groups of scalars from the left; raise UndefinedResult if another tree gives another result."""
     folded = list(parts[0])
     for part in parts[1:]:
@@ -158,6 +173,40 @@ def _reduce_window(draw: random.Random) -> RegionProgram:
     return RegionProgram(
         _main(inputs, _op("reduce_window", inputs, properties, [region], [result]), [result]), inputs, [result]
     )
+
+
+def _select_and_scatter(draw: random.Random) -> RegionProgram:
+    """Windows of one or two axes, with padding, which is not selected."""
+    shape = [draw.randint(1, 5) for _ in range(draw.randint(1, 2))]
+    x = _values(draw, draw.choice(_ELEMENT_TYPES), *shape)
+    (init,), (type,) = _inits(draw, [x]), _types([x])
+    kernel, strides = ([draw.randint(1, high) for _ in shape] for high in (3, 2))
+    padding = [[draw.choice([0, 0, 1, 2]) for _ in range(2)] for _ in shape]
+    counts = [(n + sum(pair) - k) // s + 1 for n, pair, k, s in zip(shape, padding, kernel, strides, strict=True)]
+    if min(counts) < 1:
+        raise UndefinedResult
+    source, select = _values(draw, type, *counts), RandomRegion(draw, [type, type])
+    select.results = [select.compare(draw.choice(["GE", "GE", "LE", "GT", "LT"]), 0, 1)]
+    select.mutate()
+    combine = combining_region(draw, [type])
+    updates: dict[tuple[int, ...], list[Any]] = {}
+    for window in np.ndindex(*counts):
+        starts = [w * s - low for w, s, (low, _) in zip(window, strides, padding, strict=True)]
+        covered = [tuple(a + b for a, b in zip(starts, offset, strict=True)) for offset in np.ndindex(*kernel)]
+        inside = [at for at in covered if all(0 <= a < n for a, n in zip(at, shape, strict=True))]
+        if inside:
+            _, *selected = _combine(_Selection(select), [[x[at], *at] for at in inside])
+            updates.setdefault(tuple(selected), []).append(source[window])
+    result = np.empty_like(x)
+    for at in np.ndindex(*shape):
+        (result[at],) = _combine_updates(combine, init[()], updates.get(at, []))
+    properties = (
+        f"window_dimensions = array<i64: {', '.join(map(str, kernel))}>, "
+        f"window_strides = array<i64: {', '.join(map(str, strides))}>, padding = dense<{padding}> : tensor<{len(shape)}x2xi64>"
+    )
+    inputs = [x, source, init]
+    text = _op("select_and_scatter", inputs, properties, [select, combine], [result])
+    return RegionProgram(_main(inputs, text, [result]), inputs, [result])
 
 
 def _sort(draw: random.Random) -> RegionProgram:
@@ -256,7 +305,7 @@ def _while(draw: random.Random) -> RegionProgram:
     return RegionProgram(_main(inputs, _op("while", inputs, "", [condition, body], results), results), inputs, results)
 
 
-KINDS = (_reduce, _reduce, _reduce_window, _sort, _sort, _scatter, _while)
+KINDS = (_reduce, _reduce, _reduce_window, _select_and_scatter, _sort, _sort, _scatter, _while)
 
 
 def random_program(seed: int) -> RegionProgram:
