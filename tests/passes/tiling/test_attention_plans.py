@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from dlc.backends.reference import evaluate_function, evaluation_context
+from dlc.dialects.prefetch import PrefetchOp
 from dlc.ir import arith, memref, parse_module
 from dlc.passes.base import kernels_of
 from dlc.passes.tiling.attention.choose_fused_loops import FusedLoopChooser
@@ -60,6 +63,33 @@ def test_maxima_that_are_only_subtracted_do_not_propagate_nan(kernel_name: str, 
     generics = [op.parent_op() for op in module.walk() if isinstance(op, arith.MaximumfOp)]
     vector_shapes = {memref_of(op.operands[-1]).get_shape() for op in generics if op is not None} - {()}
     assert bool(vector_shapes) is propagates_nan
+
+
+@pytest.mark.parametrize("kernel_name", ["attention", "attention, transposed"])
+@pytest.mark.parametrize(("block_elements", "prefetches"), [(216, True), (217, False)])
+def test_results_and_next_queries_are_prefetched_if_results_fill_l2(
+    kernel_name: str, block_elements: int, prefetches: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two heads have nine queries with results of 12 elements, and a task has up to nine queries."""
+    module, target = parse_module(CONTEXT, KERNELS[kernel_name]), CPU_LEVELS["cpu:avx2"]
+    BufferizeKernelsPass().apply(CONTEXT, module)
+    TileKernelsPass(replace(target, costs=replace(target.costs, block_elements=block_elements))).apply(CONTEXT, module)
+    (kernel,) = kernels_of(module)
+    types = [memref_of(arg) for arg in kernel.body.block.args]
+    arrays = [np.ones(t.get_shape(), np.float32) for t in types]
+    rows: dict[int, set[tuple[int, ...]]] = {0: set(), len(arrays) - 1: set()}
+
+    def note(op: evaluation_context.Operation, frame: evaluation_context.Frame) -> tuple[()]:
+        assert isinstance(op, PrefetchOp)
+        buffer = frame.view(op.memref)
+        position = next(k for k, array in enumerate(arrays) if np.shares_memory(buffer.base, array))
+        rows[position].add(tuple(int(frame.array(i)) for i in op.indices))
+        return ()
+
+    monkeypatch.setitem(evaluation_context._RULES, PrefetchOp, note)
+    evaluate_function(kernel, arrays)
+    assert rows[len(arrays) - 1] >= {(h, i, 0) for h in range(2) for i in range(9)} if prefetches else not rows[len(arrays) - 1]
+    assert {i - 9 for _, i, _ in rows[0]} >= set(range(9)) if prefetches else not rows[0]
 
 
 @pytest.mark.parametrize("rows, near, height", [(8, 1 << 17, 8), (8, 1, 9), (6, 1 << 17, 9)])

@@ -12,6 +12,7 @@ from dlc.passes.tiling.attention.fused_attention import FusedAttention
 from dlc.passes.tiling.attention.fused_loops import conjunction, run_fused_loops
 from dlc.passes.tiling.attention.match_attention import match_attention
 from dlc.passes.tiling.attention.online_softmax import find_shift, match_online_softmax
+from dlc.passes.tiling.attention.prefetch_rows import RowPrefetcher, row_prefetchers
 from dlc.passes.tiling.attention.softmax_rescaling import SoftmaxRescaling
 from dlc.passes.tiling.buffer_views import BufferView
 from dlc.passes.tiling.index_conditions import may_hold_in_tile
@@ -28,7 +29,13 @@ class AttentionTileBody(TileBody):
         super().__init__(nest, plan, tile)
         self.plan = plan
         attention = match_attention(nest)
-        self.shift = None if attention is None else find_shift(nest, attention.key_dim)
+        assert attention is not None
+        softmax = match_online_softmax(nest, attention.key_dim)
+        self.shift = find_shift(nest, attention.key_dim)
+        self.weights, self.prefetchers = None, list[RowPrefetcher]()
+        if plan.prefetches_rows and softmax is not None:
+            self.weights = nest.ops[softmax.weights]
+            self.prefetchers = list(row_prefetchers(nest, plan, softmax.weights, attention.key_dim))
 
     def run(self, builder: OpBuilder) -> None:
         """Allocate the local buffers, which hold one key block with an online softmax, and emit all ops of the nest."""
@@ -42,6 +49,14 @@ class AttentionTileBody(TileBody):
             run_fused_loops(self, self.plan.fused_loops, builder, self.tile, range(len(self.nest.ops)), {})
         else:
             self.run_key_blocks(builder, *self.plan.online_softmax)
+
+    def emit_op(
+        self, builder: OpBuilder, nest_op: NestOp, tile: Tile, operand_views: Mapping[int, BufferView] | None = None
+    ) -> None:
+        if nest_op is self.weights:
+            for prefetcher in self.prefetchers:
+                prefetcher.emit(builder, tile)
+        super().emit_op(builder, nest_op, tile, operand_views)
 
     def annotate(self, op: Operation, nest_op: NestOp, tile: Tile, operand_views: Mapping[int, BufferView]) -> None:
         """Compare and select instead of computing a maximum that propagates NaN, which takes four instructions on x86-64."""

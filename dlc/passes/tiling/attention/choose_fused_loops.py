@@ -60,7 +60,15 @@ class FusedLoopChooser(TileRules):
             queries=queries,
             fused_loops=tuple(self.fused_loops()),
             online_softmax=self.online_softmax,
+            prefetches_rows=self.prefetches_rows,
         )
+
+    @property
+    def prefetches_rows(self) -> bool:
+        """Whether the results fill the L2 cache, so that their lines, and those of the queries, come from beyond it."""
+        result = self.nest.ops[-1].output
+        elements = prod(self.nest.extents[d] for d in self.nest.ops[-1].dims if result.uses(d))
+        return self.target.costs.prefetch is not None and elements >= self.target.costs.block_elements
 
     @cached_property
     def vector_lanes(self) -> int:

@@ -65,12 +65,14 @@ class FusedAttention(TilePlan):
         fused_loops: The fused loops inside a tile; the other ops run on the whole tile.
         online_softmax: A dimension and the size of its key blocks. The fused loops up to the last reduction along it run block
             by block, with an online softmax (`online_softmax.py`), and buffers along it hold one block.
+        prefetches_rows: Whether to prefetch the results of a task, and the queries of the next one.
     """
 
     query_dim: int
     queries: int
     fused_loops: tuple[FusedLoop, ...]
     online_softmax: tuple[int, int] | None = None
+    prefetches_rows: bool = False
 
     def tile(self, d: int) -> int:
         return self.queries if d == self.query_dim else 1
@@ -107,3 +109,5 @@ class FusedAttention(TilePlan):
         if self.online_softmax is not None:
             d, size = self.online_softmax
             yield f"online softmax: d{d} in blocks of {size} that fit the cache; each block rescales earlier sums"
+        if self.prefetches_rows:
+            yield "the results of a task and the queries of the next one are prefetched"
