@@ -176,3 +176,43 @@ def test_powers() -> None:
     gradient = dlc.jit(dlc.grad(loss), target="reference")(z[:2])
     expected = (loss(z[:2] + direction * step) - loss(z[:2] - direction * step)) / (2 * step)
     np.testing.assert_allclose(np.real(np.conj(gradient) * direction).sum(), expected, rtol=1e-6)
+
+
+def test_comparisons_roundings_and_samples() -> None:
+    z = np.array([1.5 + 2.25j, 0, complex(-np.inf, 0.5), complex(np.nan, 1), 1.5 + 2.25j])
+    near = z + 1e-7
+    calls: dict[str, tuple[Any, ...]] = {
+        "isclose": (z, near),
+        "allclose": (z[:2], near[:2]),
+        "any": (z,),
+        "all": (z,),
+        "count_nonzero": (z,),
+        "logical_not": (z,),
+        "logical_and": (z, near.imag),
+        "round": (z[:2], 1),
+        "rint": (z,),
+        "nan_to_num": (z,),
+        "convolve": (z[:2], z[:1]),
+        "correlate": (z[:2], 1j * z[:1]),
+        "linspace": (0, 1 + 2j, 5),
+        "trapezoid": (z[:2],),
+        "gradient": (np.array([1, 2j, 3 + 1j, 0]),),
+    }
+    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+        for name, arguments in calls.items():
+            arrays, others = (
+                [x for x in arguments if isinstance(x, np.ndarray)],
+                [x for x in arguments if not isinstance(x, np.ndarray)],
+            )
+            function, expected = getattr(dnp, name), np.asarray(getattr(np, name)(*arguments))
+            results = [function(*arguments)]
+            if arrays:
+                results.append(
+                    dlc.jit(lambda arrays, f=function, others=others: f(*arrays, *others), target="reference")(arrays)
+                )
+            for result in results:
+                assert np.asarray(result).dtype.kind == expected.dtype.kind, name
+                np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-12, err_msg=name)
+        for got, want in zip(dnp.nonzero(z), np.nonzero(z), strict=True):
+            np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(dnp.isclose(z, z, equal_nan=True), True)

@@ -32,8 +32,16 @@ from dlc.numpy.apply import (
     refuse,
 )
 from dlc.numpy.functions import comparison as cmp
+from dlc.numpy.functions import (
+    cumulative,
+    data_dependent_shapes,
+    floats,
+    joining,
+    matrix_products,
+    reductions,
+    shape_manipulation,
+)
 from dlc.numpy.functions import elementwise as ew
-from dlc.numpy.functions import floats, joining, matrix_products, reductions, shape_manipulation
 from dlc.numpy.functions.complex_functions import COMPLEX_FUNCTIONS
 from dlc.numpy.functions.creation import ones_like, zeros_like
 from dlc.numpy.functions.einstein_summation import einsum
@@ -178,6 +186,33 @@ def _array_equal(x1: ComplexArrayLike, x2: ComplexArrayLike, /, *, equal_nan: bo
     return reductions.all(cmp.logical_or(_equal(x, y), are_undefined) if equal_nan else _equal(x, y))
 
 
+def _isclose(
+    x1: ComplexArrayLike, x2: ComplexArrayLike, /, rtol: float = 1e-5, atol: float = 1e-8, *, equal_nan: bool = False
+) -> Any:
+    x, y = promote_to_inexact(x1, x2)
+    isfinite, isnan = _for_parts(cmp.isfinite, cmp.logical_and), _for_parts(cmp.isnan, cmp.logical_or)
+    is_within = cmp.less_equal(abs(_subtract(x, y)), ew.add(ew.multiply(abs(y), rtol), atol))
+    result = cmp.logical_or(_equal(x, y), cmp.logical_and(is_within, isfinite(y)))
+    return cmp.logical_or(result, cmp.logical_and(isnan(x), isnan(y))) if equal_nan else result
+
+
+def _allclose(*args: Any, **settings: Any) -> Any:
+    return reductions.all(_isclose(*args, **settings))
+
+
+def _of_nonzero(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Extend a function of booleans, which are true for complex numbers other than 0."""
+
+    def extended(*operands: Any, **settings: Any) -> Any:
+        return function(*(_not_equal(x, 0.0) if is_complex(x) else x for x in operands), **settings)
+
+    return extended
+
+
+def _correlate(x: ComplexArrayLike, v: ComplexArrayLike, /, mode: str = "valid") -> Any:
+    return _multilinear(cumulative.correlate)(x, conj(v), mode=mode)
+
+
 def _array_equiv(x1: ComplexArrayLike, x2: ComplexArrayLike, /) -> Any:
     return reductions.all(_equal(x1, x2))
 
@@ -257,6 +292,13 @@ COMPLEX_RULES: Mapping[Callable[..., Any], Callable[..., Any]] = {
     cmp.equal: _equal, cmp.not_equal: _not_equal, cmp.isnan: _for_parts(cmp.isnan, cmp.logical_or),
     cmp.isinf: _for_parts(cmp.isinf, cmp.logical_or), cmp.isfinite: _for_parts(cmp.isfinite, cmp.logical_and),
     cmp.array_equal: _array_equal, cmp.array_equiv: _array_equiv,
+    cmp.isclose: _isclose, cmp.allclose: _allclose,
+    **{f: _of_nonzero(f) for f in (
+        cmp.logical_and, cmp.logical_not, cmp.logical_or, cmp.logical_xor, reductions.any, reductions.all,
+        reductions.count_nonzero, data_dependent_shapes.nonzero,
+    )},
+    **{f: _for_parts(f, from_parts) for f in (ew.rint, ew.round, floats.nan_to_num)},
+    cumulative.convolve: _multilinear(cumulative.convolve), cumulative.correlate: _correlate,
     reductions.prod: _prod, reductions.var: _variance, reductions.std: _deviation,
     **{f: _multilinear(f) for f in (
         matrix_products.matmul, matrix_products.dot, matrix_products.inner, matrix_products.outer, matrix_products.tensordot,

@@ -227,6 +227,7 @@ def _integer_count(start: Operand, stop: Operand, step: Operand) -> Any:
     return convert(where(less(low, high), minimum(count, np.uint64(2**63 - 1)), np.uint64(0)), np.int64)
 
 
+@componentwise("start", "stop")
 def linspace(
     start: ArrayLike,
     stop: ArrayLike,

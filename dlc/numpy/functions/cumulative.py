@@ -124,6 +124,7 @@ def _boundary_array(value: ArrayLike, x: Operand, axis: int) -> Any:
     return value if value.ndim else broadcast_to(value, [1 if a == axis else s for a, s in enumerate(x.shape)])
 
 
+@componentwise("y")
 def trapezoid(y: ArrayLike, x: ArrayLike | None = None, /, dx: float = 1.0, axis: int = -1) -> Any:
     """Return the integral along `axis` by the trapezoidal rule, for samples at `x` or spaced by `dx`."""
     y = operand(y)

@@ -22,6 +22,7 @@ from dlc.numpy.apply import (
     promote_to_float,
     refuse,
 )
+from dlc.numpy.componentwise import componentwise
 from dlc.numpy.functions.comparison import equal, greater, less, logical_and, maximum, minimum
 from dlc.numpy.functions.cumulative import cumsum, diff
 from dlc.numpy.functions.elementwise import abs, add, divide, multiply, remainder, sqrt, subtract, where
@@ -34,6 +35,7 @@ from dlc.shapes.traced_dims import untraced
 __all__ = ["corrcoef", "cov", "ediff1d", "gradient", "unwrap"]
 
 
+@componentwise("f")
 def gradient(f: ArrayLike, /, *spacing: ArrayLike, axis: Axes = None, edge_order: int = 1) -> Any:
     """Return the gradient along each axis by second-order differences, one-sided at the ends; a tuple for several axes.
 
