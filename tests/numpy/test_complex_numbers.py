@@ -195,6 +195,8 @@ def test_comparisons_roundings_and_samples() -> None:
         "convolve": (z[:2], z[:1]),
         "correlate": (z[:2], 1j * z[:1]),
         "linspace": (0, 1 + 2j, 5),
+        "zeros_like": (z,),
+        "ones_like": (z, np.dtype(np.complex64)),
         "trapezoid": (z[:2],),
         "gradient": (np.array([1, 2j, 3 + 1j, 0]),),
     }
@@ -216,3 +218,4 @@ def test_comparisons_roundings_and_samples() -> None:
         for got, want in zip(dnp.nonzero(z), np.nonzero(z), strict=True):
             np.testing.assert_array_equal(got, want)
         np.testing.assert_array_equal(dnp.isclose(z, z, equal_nan=True), True)
+        assert dnp.empty_like(z, np.float32).dtype == np.float32 and dnp.ones_like(z, np.complex64).dtype == np.complex64

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from dlc.errors import DTypeError, UnsupportedError
-from dlc.frontend.complex_numbers import Complex, from_parts, is_complex, real_and_imaginary
+from dlc.frontend.complex_numbers import Complex, component_dtype, from_parts, is_complex, real_and_imaginary
 from dlc.frontend.trace import is_python_scalar
 from dlc.numpy.apply import (
     AnyDType,
@@ -43,7 +43,7 @@ from dlc.numpy.functions import (
 )
 from dlc.numpy.functions import elementwise as ew
 from dlc.numpy.functions.complex_functions import COMPLEX_FUNCTIONS
-from dlc.numpy.functions.creation import ones_like, zeros_like
+from dlc.numpy.functions.creation import empty_like, ones_like, zeros_like
 from dlc.numpy.functions.einstein_summation import einsum
 from dlc.numpy.functions.indexing import getitem
 
@@ -209,6 +209,19 @@ def _of_nonzero(function: Callable[..., Any]) -> Callable[..., Any]:
     return extended
 
 
+def _like(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Extend a function that returns equal real elements of the shape and dtype of an array."""
+
+    def extended(x: Any, dtype: AnyDType = None, **settings: Any) -> Any:
+        target, real_part = x.dtype if dtype is None else as_dtype(dtype), _parts(x)[0]
+        if target.kind != "c":
+            return function(real_part, target, **settings)
+        result = function(real_part, component_dtype(target), **settings)
+        return from_parts(result, zeros_like(result))
+
+    return extended
+
+
 def _correlate(x: ComplexArrayLike, v: ComplexArrayLike, /, mode: str = "valid") -> Any:
     return _multilinear(cumulative.correlate)(x, conj(v), mode=mode)
 
@@ -292,6 +305,7 @@ COMPLEX_RULES: Mapping[Callable[..., Any], Callable[..., Any]] = {
     cmp.equal: _equal, cmp.not_equal: _not_equal, cmp.isnan: _for_parts(cmp.isnan, cmp.logical_or),
     cmp.isinf: _for_parts(cmp.isinf, cmp.logical_or), cmp.isfinite: _for_parts(cmp.isfinite, cmp.logical_and),
     cmp.array_equal: _array_equal, cmp.array_equiv: _array_equiv,
+    **{f: _like(f) for f in (zeros_like, ones_like, empty_like)},
     cmp.isclose: _isclose, cmp.allclose: _allclose,
     **{f: _of_nonzero(f) for f in (
         cmp.logical_and, cmp.logical_not, cmp.logical_or, cmp.logical_xor, reductions.any, reductions.all,
@@ -341,7 +355,7 @@ def astype(x: ComplexArrayLike, dtype: AnyDType, /, *, copy: bool = True, device
     target = as_dtype(dtype)
     a, b = _parts(x)
     if target.kind == "c":
-        component = np.dtype(np.float64 if target.itemsize == 16 else np.float32)
+        component = component_dtype(target)
         a = ew.astype(a, component, copy=copy, device=device)
         return from_parts(a, zeros_like(a) if b is None else ew.astype(b, component, copy=copy))
     if b is not None:
