@@ -22,6 +22,7 @@ from dlc.dialects.dl.movement.index_checks import IndexedOp
 from dlc.dialects.dl.programs.size_ranges import guards_of, set_guards, set_size_ranges, size_ranges
 from dlc.dialects.entry import entry_of
 from dlc.dialects.location_text import location_prefix
+from dlc.errors import ShapeError
 from dlc.ir import ModuleOp, func, walk_ops
 from dlc.shapes.dims import Dim, Size, is_nonnegative, substitute
 from dlc.shapes.domain import SizeDomain
@@ -173,7 +174,7 @@ class _SolvedGuards:
         try:
             size = substitute(guard.size, {a: Dim.symbol(b) for a, b in self.equal.items()})
             size = substitute(size, static)
-        except ZeroDivisionError:
+        except ShapeError:
             return False
         size = Dim.lift(size)
         if not size.symbols():

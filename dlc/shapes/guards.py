@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from math import gcd
 
+from dlc.errors import ShapeError
 from dlc.shapes.dims import Atom, Dim, Relation, Size, guard_recorder, is_nonnegative, substitute
 from dlc.shapes.ranges import SizeRange
 
@@ -29,7 +30,7 @@ class Guard:
         """Return whether the condition holds for these values of the symbols; False if the size is undefined for them."""
         try:
             return self.accepts(int(substitute(self.size, sizes)))
-        except ZeroDivisionError:
+        except ShapeError:
             return False
 
     def accepts(self, value: int) -> bool:
