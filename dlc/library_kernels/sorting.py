@@ -31,6 +31,8 @@ from dlc.shapes.traced_dims import TracedSize
 
 # Elements per iteration of loops that count or scatter keys, to amortize the loop overhead.
 _UNROLLED_ELEMENTS = 4
+# More counts than those of a radix sort: 32 KiB of them, each of at least this many elements on average.
+_MAX_CACHED_COUNTS, _MIN_ELEMENTS_PER_COUNT = 1 << 13, 8
 # Side of the square blocks that are transposed in registers, in elements.
 _TRANSPOSE_TILE_ELEMENTS = 8
 
@@ -194,13 +196,15 @@ def _sort_row_by_digits(op: dl.RadixSortOp, x: ArrayReference, y: ArrayReference
 def _max_counted_values(op: dl.RadixSortOp, n: TracedSize) -> int:
     """Return the number of values up to which a row of n elements is sorted by counting, 0 for never.
 
-    These values have the same last digit if there are several digits, and as many counts as a radix sort at most.
+    These values have the same last digit if there are several digits, and as many counts as a radix sort at most, or in long
+    rows as many as the L1 cache holds.
     """
     digits = op.digits
     if not isinstance(n, int) or digits[0].shift:
         return 0
     limit = 1 << (digits[-1].shift or digits[0].bits)
-    return min(n, limit, sum(1 << digit.bits for digit in digits))
+    counts = max(sum(1 << digit.bits for digit in digits), min(n // _MIN_ELEMENTS_PER_COUNT, _MAX_CACHED_COUNTS))
+    return min(n, limit, counts)
 
 
 def _counting_sort_row(

@@ -32,3 +32,10 @@ def test_rows(target: str) -> None:
         np.testing.assert_array_equal(ascending, np.sort(arrays[name]), err_msg=name)
         np.testing.assert_array_equal(np.flip(np.asarray(descending), 1), np.sort(arrays[name]), err_msg=name)
         np.testing.assert_array_equal(order, np.argsort(arrays[name], kind="stable"), err_msg=name)
+
+
+@pytest.mark.parametrize("spread", [8191, 8192, 1 << 31])
+def test_a_long_row_of_values_in_a_range(spread: int) -> None:
+    x = np.random.default_rng(0).integers(-spread // 2, spread // 2, 600_000, np.int64).astype(np.int32)
+    x[:2] = -(spread // 2), (spread - 1) // 2
+    np.testing.assert_array_equal(dlc.jit(dnp.sort)(x), np.sort(x))
