@@ -271,6 +271,8 @@ class CostModel:
         unpacked_row_block: The rows that are read at a time from a large operand that few tiles read, without packing.
         max_l1_partial_sums: The maximum partial sums in the L1 cache for such an operand.
         min_tiles_per_panel: The minimum register tiles that read a packed panel of an operand larger than the L1 cache.
+        max_unpacked_panel_bytes: The maximum size of a panel of weights that is unpacked once for several register tiles. It
+            shares the L2 cache with the rows; 0 if each tile unpacks its weights.
         winograd: The costs of Winograd convolutions; None if the device does not use them.
         prefetch: The costs of prefetching; None if the device does not use it.
         unrolling: The unrolling of contractions; None if it is left to the code generator.
@@ -306,6 +308,7 @@ class CostModel:
     unpacked_row_block: int = 8
     max_l1_partial_sums: int = 1 << 12
     min_tiles_per_panel: int = 8
+    max_unpacked_panel_bytes: int = 0
     winograd: WinogradCosts | None = field(default_factory=WinogradCosts)
     prefetch: PrefetchCosts | None = field(default_factory=PrefetchCosts)
     unrolling: UnrollingCosts | None = None

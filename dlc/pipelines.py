@@ -65,6 +65,7 @@ from dlc.passes.loops.forward_stores import ForwardStoresPass
 from dlc.passes.loops.forward_to_next_iteration import ForwardToNextIterationPass
 from dlc.passes.loops.name_values import NameValuesPass
 from dlc.passes.loops.prefetch_panels import PrefetchPanelsPass
+from dlc.passes.loops.unpack_panels import UnpackPanelsPass
 from dlc.passes.loops.unroll_reductions import UnrollReductionsPass
 from dlc.passes.loops.vectorize import VectorizePass
 from dlc.passes.placement import place_passes, stage_of_anchor
@@ -206,6 +207,7 @@ def _builtin_stages(target: Target, numerics: str, weights: str, group: int, pre
                 VectorizePass(),
                 ForwardStoresPass(),
                 ForwardToNextIterationPass(),
+                UnpackPanelsPass(target),
                 ExpandMathPass(precise=is_strict, fused=target.has_fma),
                 ExpandCompressPass(target),
                 UnrollReductionsPass(target),

@@ -122,6 +122,7 @@ _AVX2_COSTS = replace(
     panel_vectors=3,
     prefetch=PrefetchCosts(next_panel_rows=UNLIMITED_ROWS),
     unrolling=UnrollingCosts(),
+    max_unpacked_panel_bytes=1 << 18,
 )
 # Transformed weights of 7×7 and 14×14 images come from the L3 cache fast enough. The next rows of a panel arrive in time except
 # in products of a few rows, which read all weights from memory (docs/performance.experiments.md).

@@ -6,12 +6,12 @@ evaluated and every language can emit it:
     Σⱼ ((a << up) >> down) · ((b << up) >> down) + c                    for integers, and
     f32(a << 16) · f32(b << 16) + (f32(a & upper) · f32(b & upper) + c)    for pairs of bf16, by their bits
 
-In `u8i7`, the sums of two adjacent products are shifted up and down by 16 bits as well, so that they wrap as i16. Such sums of
-several words may be added before they are shifted:
+In `u8i7`, the sums of two adjacent products are packed to words of two i16, in which they wrap, and multiplied by factors as
+in `i16`. Such sums of several words may be added before they are packed, to sums `s` in a word:
 
-    ((Σᵢ (aᵢ₀ · bᵢ₀ + aᵢ₁ · bᵢ₁) << 16) >> 16) + ((Σᵢ (aᵢ₂ · bᵢ₂ + aᵢ₃ · bᵢ₃) << 16) >> 16) + c
+    ((s + Σᵢ (aᵢ₀ · bᵢ₀ + aᵢ₁ · bᵢ₁)) & 0xffff) | ((s >> 16) + Σᵢ (aᵢ₂ · bᵢ₂ + aᵢ₃ · bᵢ₃)) << 16
 
-If the target has an instruction for it, the instruction replaces the last addition and the other ops are not emitted.
+If the target has an instruction for it, the instruction replaces the last op and the other ops are not emitted.
 
 On x86-64, if a separate instruction adds a product to a sum, the sum passes through empty inline assembly, which keeps
 additions in the order of the text. Otherwise LLVM's machine combiner reassociates them, and its scheduler moves products before
@@ -20,11 +20,11 @@ them: a tile that needs all 16 registers then spills most products.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
+from typing import cast
 
-from dlc.dialects.dl import scalar
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import is_unsigned
 from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, WORD_BITS, unpack_shifts
@@ -40,7 +40,7 @@ from dlc.ir import Attribute, Operation, SSAValue, VectorType, arith, func, vect
 from dlc.target import Target
 
 # The intrinsics of an architecture by the register width in 32-bit words. All but those of i16 and u8i7 also add an
-# accumulator; those of u8i7 return sums of pairs, which are added by the one of i16.
+# accumulator; those of u8i7 return sums of pairs.
 _INTRINSICS = {
     ("x86_64", "i16"): {4: "x86.sse2.pmadd.wd", 8: "x86.avx2.pmadd.wd", 16: "x86.avx512.pmaddw.d.512"},
     ("x86_64", "u8i8"): {4: "x86.avx512.vpdpbusd.128", 8: "x86.avx512.vpdpbusd.256", 16: "x86.avx512.vpdpbusd.512"},
@@ -57,17 +57,35 @@ _ELEMENT_TYPES = {"i16": "i16", "u8i8": "i8", "u8i7": "i8", "bf16": "bfloat"}
 
 @dataclass(frozen=True, eq=False)
 class DotProduct:
-    """`multiplier · Σ dot(a, b) + c` over pairs of `factors` at an op of a kernel, and the ops that define the products.
+    """`dot(a, b) + c` at an op of a kernel, and the ops that define the products."""
 
-    With pair sums, `steps` are the ops that add the last pair of each word. Without them, `multiplier` is 1.
+    dot: str
+    a: SSAValue
+    b: SSAValue
+    c: SSAValue
+    inner_ops: frozenset[Operation]
+
+    @property
+    def operands(self) -> Sequence[SSAValue]:
+        return self.a, self.b, self.c
+
+
+@dataclass(frozen=True, eq=False)
+class PairSums:
+    """The packed sums of pairs of products over the words of `factors`, plus `start`, and the ops that define them.
+
+    `steps` are the ops that add the last pair of each word.
     """
 
     dot: str
     factors: Sequence[tuple[SSAValue, SSAValue]]
-    c: SSAValue
+    start: SSAValue | None
     inner_ops: frozenset[Operation]
-    steps: Sequence[Operation] = ()
-    multiplier: int = 1
+    steps: Sequence[Operation]
+
+    @property
+    def operands(self) -> Sequence[SSAValue]:
+        return [*chain(*self.factors), *([] if self.start is None else [self.start])]
 
 
 @dataclass(frozen=True)
@@ -75,7 +93,7 @@ class KernelAnalysis:
     """The analysis of a kernel, which its grids share: the widths of its values, and the ops that end a matched pattern."""
 
     widths: ValueWidths
-    products: Mapping[Operation, DotProduct]
+    products: Mapping[Operation, DotProduct | PairSums]
     lookups: Mapping[Operation, TableLookup]
 
     @staticmethod
@@ -86,29 +104,22 @@ class KernelAnalysis:
         return KernelAnalysis(widths, products, find_lookups(kernel, target))
 
 
-def _products(kernel: func.FuncOp, target: Target) -> dict[Operation, DotProduct]:
-    """Find the additions that end a dot product for which the target has an instruction."""
-    products: dict[Operation, DotProduct] = {}
+def _products(kernel: func.FuncOp, target: Target) -> dict[Operation, DotProduct | PairSums]:
+    """Find the ops that end a dot product, or sums of pairs, for which the target has an instruction."""
+    products: dict[Operation, DotProduct | PairSums] = {}
+    dots = {name: PACKED_DOTS[name] for name in target.dot_products}
+    pair_sums = [name for name, dot in dots.items() if dot.pair_sums is not None]
     for op in kernel.walk() if target.dot_products else ():
-        if isinstance(op, arith.AddiOp | vector.FMAOp) and isinstance(kind := op.results[0].type, VectorType):
-            names = [name for name in target.dot_products if PACKED_DOTS[name].total == kind.element_type]
-            if (product := next((p for p in (_match_product(op, name) for name in names) if p is not None), None)) is not None:
-                products[op] = product
-    for op, product in list(products.items()):
-        if (shift := _match_multiplier(op, product)) is not None:
-            del products[op]
-            products[shift[0]] = replace(product, inner_ops=product.inner_ops | {op}, multiplier=shift[1])
+        if not isinstance(op, arith.AddiOp | arith.OrIOp | vector.FMAOp) or not isinstance(op.results[0].type, VectorType):
+            continue
+        if isinstance(op, arith.OrIOp):
+            matches = (_match_pair_sums(op, name) for name in pair_sums)
+        else:
+            element = cast("VectorType[Attribute]", op.results[0].type).element_type
+            matches = (_match_product(op, n) for n, dot in dots.items() if dot.pair_sums is None and dot.total == element)
+        if (product := next((p for p in matches if p is not None), None)) is not None:
+            products[op] = product
     return products
-
-
-def _match_multiplier(op: Operation, product: DotProduct) -> tuple[Operation, int] | None:
-    """Return the left shift that is the only use of a sum of pairs that starts at 0, and its multiplier, of up to 15 bits."""
-    uses = list(op.results[0].uses)
-    if len(uses) != 1 or not product.steps or splat_constant(product.c) != 0:
-        return None
-    shift = uses[0].operation
-    amount = splat_constant(shift.rhs) if isinstance(shift, arith.ShLIOp) else None
-    return (shift, 1 << amount) if isinstance(amount, int) and 0 <= amount < 15 else None
 
 
 def _match_product(op: arith.AddiOp | vector.FMAOp, name: str) -> DotProduct | None:
@@ -119,25 +130,31 @@ def _match_product(op: arith.AddiOp | vector.FMAOp, name: str) -> DotProduct | N
 
 
 def _match_integer_product(total: SSAValue, c: SSAValue, name: str) -> DotProduct | None:
-    """Match `total + c` with `total = Σⱼ aⱼ · bⱼ`, or with sums of pairs over several words."""
-    dot, inner_ops, steps = PACKED_DOTS[name], list[Operation](), list[Operation]()
-    if dot.pair_sums is None:
-        words = [_match_terms(total, dot.count, inner_ops)]
-    else:
-        shift, chains = WORD_BITS - scalar.bits(dot.pair_sums), list[list[list[SSAValue]]]()
-        for pair_sum in _match_terms(total, dot.count // 2, inner_ops):
-            wrapped = _match_shift(pair_sum, arith.ShRSIOp, shift, inner_ops)
-            unwrapped = None if wrapped is None else _match_shift(wrapped, arith.ShLIOp, shift, inner_ops)
-            if unwrapped is None:
-                return None
-            steps = list[Operation]()
-            chains.append(_match_pairs(unwrapped, inner_ops, steps))
-        words = [[x for pair in pairs for x in pair] for pairs in zip(*chains, strict=False)]
-        if any(len(chain) != len(words) for chain in chains):
-            return None
+    """Match `total + c` with `total = Σⱼ aⱼ · bⱼ`."""
+    inner_ops = list[Operation]()
+    factors = _match_word(_match_terms(total, PACKED_DOTS[name].count, inner_ops), inner_ops, name)
+    return None if factors is None else DotProduct(name, *factors, c, frozenset(inner_ops))
+
+
+def _match_pair_sums(op: arith.OrIOp, name: str) -> PairSums | None:
+    """Match `(total₀ & 0xffff) | (total₁ << 16)` with sums of pairs over several words."""
+    inner_ops = list[Operation]()
+    half = WORD_BITS // 2
+    low = _match_mask(op.lhs, (1 << half) - 1, inner_ops)
+    high = _match_shift(op.rhs, arith.ShLIOp, half, inner_ops)
+    if low is None or high is None:
+        return None
+    steps = list[Operation]()
+    pairs, start = _match_pairs(low, inner_ops, list[Operation]())
+    upper_pairs, upper_start = _match_pairs(high, inner_ops, steps)
+    if (start is None) != (upper_start is None) or len(pairs) != len(upper_pairs):
+        return None
+    if upper_start is not None and _match_shift(upper_start, arith.ShRUIOp, half, inner_ops) is not start:
+        return None
+    words = [[*low_pair, *high_pair] for low_pair, high_pair in zip(pairs, upper_pairs, strict=True)]
     factors = [_match_word(terms, inner_ops, name) for terms in words]
     found = [x for x in factors if x is not None]
-    return DotProduct(name, found, c, frozenset(inner_ops), steps) if found and len(found) == len(factors) else None
+    return PairSums(name, found, start, frozenset(inner_ops), steps) if found and len(found) == len(factors) else None
 
 
 def _match_word(terms: Sequence[SSAValue], inner_ops: list[Operation], name: str) -> tuple[SSAValue, SSAValue] | None:
@@ -153,17 +170,22 @@ def _match_word(terms: Sequence[SSAValue], inner_ops: list[Operation], name: str
     return _match_packed_operands(factors, inner_ops, name)
 
 
-def _match_pairs(total: SSAValue, inner_ops: list[Operation], steps: list[Operation]) -> list[list[SSAValue]]:
-    """Return the pairs of `((p₀ + q₀) + (p₁ + q₁)) + …`, products p and q; `steps` are the ops that end with each pair."""
+def _match_pairs(
+    total: SSAValue, inner_ops: list[Operation], steps: list[Operation]
+) -> tuple[list[list[SSAValue]], SSAValue | None]:
+    """Return the pairs of `((s + (p₀ + q₀)) + (p₁ + q₁)) + …`, products p and q, and s; `steps` are the ops that end with each.
+
+    Without s, the first pair is `p₀ + q₀`.
+    """
     pairs: list[list[SSAValue]] = []
-    while isinstance(total.owner, arith.AddiOp) and isinstance(total.owner.lhs.owner, arith.AddiOp):
-        inner_ops.append(total.owner)
+    while isinstance(total.owner, arith.AddiOp):
         steps.insert(0, total.owner)
+        if isinstance(total.owner.rhs.owner, arith.MuliOp):
+            return [_match_terms(total, 2, inner_ops), *pairs], None
+        inner_ops.append(total.owner)
         pairs.insert(0, _match_terms(total.owner.rhs, 2, inner_ops))
         total = total.owner.lhs
-    if isinstance(total.owner, arith.AddiOp):
-        steps.insert(0, total.owner)
-    return [_match_terms(total, 2, inner_ops), *pairs]
+    return pairs, total
 
 
 def _match_terms(total: SSAValue, count: int, inner_ops: list[Operation]) -> list[SSAValue]:
@@ -188,7 +210,7 @@ def _match_float_product(op: vector.FMAOp, name: str) -> DotProduct | None:
         inner_ops.append(last)
         factors.append(last.operands[:2])
     operands = _match_packed_operands(factors, inner_ops, name)
-    return None if operands is None else DotProduct(name, [operands], last.acc, frozenset(inner_ops))
+    return None if operands is None else DotProduct(name, *operands, last.acc, frozenset(inner_ops))
 
 
 def _match_packed_operands(
@@ -245,37 +267,56 @@ class LlvmDotProductWriter(LlvmByteTableWriter):
         self.products = {
             op: p for op, p in products if all(t.width in self.names[p.dot] for t in self.layout(op.results[0].type))
         }
-        matches = {op: PatternMatch(p.inner_ops, [*chain(*p.factors), p.c]) for op, p in self.products.items()}
+        matches = {op: PatternMatch(p.inner_ops, p.operands) for op, p in self.products.items()}
         self.skipped_ops = unused_ops(matches)
-        # The factors of each of several words, which are multiplied where the last pair is added.
-        steps = ((p, zip(p.steps, p.factors, strict=True)) for p in self.products.values() if len(p.factors) > 1)
+        pair_sums = [(op, p) for op, p in self.products.items() if isinstance(p, PairSums)]
+        # Sums of one word are computed register by register where a dot product reads them, so that they need one register.
+        self.deferred = {
+            op: p
+            for op, p in pair_sums
+            if len(p.factors) == 1 and p.start is None and all(use.operation in self.skipped_ops for use in op.results[0].uses)
+        }
+        # The factors of each word of other sums of pairs, which are multiplied where the last pair is added.
+        steps = ((p, zip(p.steps, p.factors, strict=True)) for op, p in pair_sums if op not in self.deferred)
         self.words = {step: (p, *factors) for p, words in steps for step, factors in words}
-        self.pair_sums: dict[DotProduct, list[str]] = {}
+        self.pair_sums: dict[PairSums, list[str]] = {}
 
     def visit(self, op: Operation) -> None:
         if (word := self.words.get(op)) is not None:
             self._multiply_word(*word)
-        if op in self.skipped_ops:
+        if op in self.skipped_ops or op in self.deferred:
             return
         if (product := self.products.get(op)) is None:
             super().visit(op)
             return
-        registers, c = self.layout(op.results[0].type), self.regs(product.c)
-        if len(product.factors) > 1:
-            sums = zip(registers, self.pair_sums.pop(product), c, strict=True)
-            self.bind(op.results[0], [self._add_pairs(*register, product.multiplier) for register in sums])
+        registers = self.layout(op.results[0].type)
+        if isinstance(product, PairSums):
+            sums = zip(registers, self.pair_sums.pop(product), strict=True)
+            self.bind(op.results[0], [self._bitcast(_pairs(type), x, llvm_type(type)) for type, x in sums])
             return
-        ((a, b),) = product.factors
-        words = zip(registers, self.regs(a), self.regs(b), c, strict=True)
-        self.bind(op.results[0], [self.dot(product.dot, *register, product.multiplier) for register in words])
+        words = zip(registers, self._words(product.a), self.regs(product.b), self.regs(product.c), strict=True)
+        self.bind(op.results[0], [self.dot(product.dot, *register) for register in words])
 
-    def _multiply_word(self, product: DotProduct, a: SSAValue, b: SSAValue) -> None:
+    def _words(self, value: SSAValue) -> Iterable[str]:
+        """Return the registers of the first operand of a dot product; those of deferred sums are computed one by one."""
+        product = self.deferred.get(value.owner) if isinstance(value.owner, Operation) else None
+        if product is None:
+            return self.regs(value)
+        ((a, b),) = product.factors
+        words = zip(self.layout(value.type), self.regs(a), self.regs(b), strict=True)
+        return (self._bitcast(_pairs(r), self._multiply_pairs(product.dot, r, x, y), llvm_type(r)) for r, x, y in words)
+
+    def _multiply_word(self, product: PairSums, a: SSAValue, b: SSAValue) -> None:
         """Emit the sums of pairs of products of a word, and add them to those of the words before."""
         registers = self.layout(a.type)
         words = zip(registers, self.regs(a), self.regs(b), strict=True)
         sums = [self._multiply_pairs(product.dot, *register) for register in words]
-        if (totals := self.pair_sums.get(product)) is not None:
-            pairs = (type.with_kind("i16").with_width(2 * type.width) for type in registers)
+        totals = self.pair_sums.get(product)
+        if totals is None and product.start is not None:
+            starts = zip(registers, self.regs(product.start), strict=True)
+            totals = [self._bitcast(type, x, llvm_type(_pairs(type))) for type, x in starts]
+        if totals is not None:
+            pairs = map(_pairs, registers)
             sums = [self._add_in_order(*operands) for operands in zip(pairs, totals, sums, strict=True)]
         self.pair_sums[product] = sums
 
@@ -289,29 +330,19 @@ class LlvmDotProductWriter(LlvmByteTableWriter):
     def _multiply_pairs(self, name: str, type: Register, a: str, b: str) -> str:
         """Emit the sums of pairs of products, in 16 bits."""
         elements = f"<{PACKED_DOTS[name].count * type.width} x {_ELEMENT_TYPES[name]}>"
-        a, b = (self._bitcast(type, x, elements) for x in (a, b))
+        a, b = (self._bitcast(type.with_kind("i32"), x, elements) for x in (a, b))
         function = f"call <{2 * type.width} x i16> @llvm.{self.names[name][type.width]}"
         return self.define(f"{function}({elements} {a}, {elements} {b})", a, b)
 
-    def _add_pairs(self, type: Register, pairs: str, c: str, multiplier: int = 1) -> str:
-        """Emit `c` plus the sums of pairs of adjacent 16-bit integers times `multiplier`."""
-        pair_type = f"<{2 * type.width} x i16>"
-        function = f"call {llvm_type(type)} @llvm.{self.names['i16'][type.width]}"
-        call = f"{function}({pair_type} {pairs}, {pair_type} splat (i16 {multiplier}))"
-        return self._add_in_order(type, self.define(call, pairs), c)
-
     def _bitcast(self, type: Register, x: str, elements: str) -> str:
-        """Emit the elements of the words of a register."""
-        packed_type = llvm_type(type.with_kind("i32"))
-        return self.define_once(f"bitcast {packed_type} {x} to {elements}", x, insertion_point=InsertionPoint.MOVABLE)
+        """Emit the bits of a register as another type."""
+        return self.define_once(f"bitcast {llvm_type(type)} {x} to {elements}", x, insertion_point=InsertionPoint.MOVABLE)
 
-    def dot(self, name: str, type: Register, a: str, b: str, c: str, multiplier: int) -> str:
-        """Emit `multiplier · dot(a, b) + c`."""
-        if PACKED_DOTS[name].pair_sums is not None:
-            return self._add_pairs(type, self._multiply_pairs(name, type, a, b), c, multiplier)
+    def dot(self, name: str, type: Register, a: str, b: str, c: str) -> str:
+        """Emit `dot(a, b) + c`."""
         count = PACKED_DOTS[name].count * type.width
         vector_type, element_vector_type = llvm_type(type), f"<{count} x {_ELEMENT_TYPES[name]}>"
-        a, b = (self._bitcast(type, x, element_vector_type) for x in (a, b))
+        a, b = (self._bitcast(type.with_kind("i32"), x, element_vector_type) for x in (a, b))
         function = f"call {vector_type} @llvm.{self.names[name][type.width]}"
         if name != "i16":
             return self.define(f"{function}({vector_type} {c}, {element_vector_type} {a}, {element_vector_type} {b})", c, a, b)
@@ -336,3 +367,8 @@ class LlvmDotProductWriter(LlvmByteTableWriter):
         first, second = products
         call = f"call {vector_type} @llvm.aarch64.neon.addp.v{width}i32({vector_type} {first}, {vector_type} {second})"
         return self.define(call, first, second)
+
+
+def _pairs(type: Register) -> Register:
+    """Return the register of two i16 for each word."""
+    return type.with_kind("i16").with_width(2 * type.width)

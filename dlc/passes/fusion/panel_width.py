@@ -13,7 +13,8 @@ Exceptions:
 - Few rows, as in a matrix-vector product: four vectors, if one tile has registers for all rows, since a second tile
   would read all weights again. With `decodes_weights` (weight-only quantization) this applies to a single row only.
 - `sums_per_step`: the contraction needs additional accumulators in each step of the reduction, so a panel has only one
-  vector per eight registers, and any number of rows shares packed weights.
+  vector per eight registers, and any number of rows shares packed weights. With 16 registers, a panel for several rows has
+  one vector, so that a tile of four rows does not spill.
 - Devices with work-groups: one panel of all channels, padded so that rows are aligned to vector loads of four
   elements, and long rows to memory lines.
 """
@@ -52,7 +53,8 @@ def choose_panel_width(
         return out_channels
     vectors_per_eight_registers = target.vector_registers // 8
     if sums_per_step and rows > 1:
-        return min(vectors_per_eight_registers * lanes, out_channels)
+        vectors = vectors_per_eight_registers if target.vector_registers > 16 else 1
+        return min(vectors * lanes, out_channels)
     costs = target.costs
     # A tile with few rows leaves registers free; wide panels use them to keep more loads of weights in flight.
     has_few_rows = (

@@ -31,7 +31,7 @@ class CseKernelsPass(KernelPass):
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
         _merge(kernel.body.block, {})
-        _erase_unused(kernel.body.block)
+        erase_unused(kernel.body.block)
 
 
 def is_pure(op: Operation) -> bool:
@@ -64,10 +64,11 @@ def _key(op: Operation) -> Key:
     return (type(op), tuple(op.operands), properties, results)
 
 
-def _erase_unused(block: Block) -> None:
+def erase_unused(block: Block) -> None:
+    """Erase ops without side effects whose results are unused."""
     for op in reversed(list(block.ops)):
         for region in op.regions:
             for inner in region.blocks:
-                _erase_unused(inner)
+                erase_unused(inner)
         if (is_pure(op) or isinstance(op, _READS)) and not any(r.first_use for r in op.results):
             erase_op(op)

@@ -135,6 +135,11 @@ class NestOp:
         additions = [o for o in self.body.ops if isinstance(o, arith.AddfOp)]
         return 2 if any(o not in _combining_ops(self) for o in additions) else 1
 
+    @property
+    def sums_integers(self) -> bool:
+        """True if the body converts sums of integers to floats, as products with packed weights do."""
+        return any(isinstance(o, arith.SIToFPOp) and isinstance(o.input.owner, arith.AddiOp) for o in self.body.ops)
+
     def _is_streamed(self, a: AffineAccess) -> bool:
         """Return whether an operand is read once, contiguously along a reduced dimension."""
         return a.is_plain and all(map(a.uses, self.dims)) and any(a.stride(d) == 1 for d in self.reductions)

@@ -87,6 +87,7 @@ def _dots(
     scale_dtype: type = F32,
     has_step_scales: bool = False,
     table: Sequence[int] | None = None,
+    words_per_sum: int | None = None,
 ) -> Sample:
     row_dtype, random = numpy_dtype(PACKED_DOTS[dot].weights), np.random.default_rng(len(label))
     blocks, steps, size, columns = words
@@ -95,16 +96,20 @@ def _dots(
     packed = random.integers(low, high + 1, fours).astype(row_dtype)
     in_order = packed[..., [0, 2, 1, 3]] if dot == "i16" else packed
     x = (in_order.astype(int) * ([[256], [1]] if parts == 2 else 1)).sum(-2).reshape(*rows, blocks, steps, -1)
-    scale_shape = (*rows, blocks, steps) if has_step_scales else (*rows, blocks, 1)
+    scale_shape = (*rows, blocks, steps) if has_step_scales and words_per_sum is None else (*rows, blocks, 1)
     row_scale = (random.random(scale_shape) / 256 ** (parts if dot != "i16" else 2)).astype(F32)
     step_scales = random.integers(-128, 128, (blocks, steps, columns)).astype(np.int8)
     weights = random.integers(-(1 << 31), 1 << 31, words).astype(I32)
     bias = 1 << (bits - 1)
+    row_sums = (x.sum(-1) * row_scale).astype(F32) if zero else (-bias * x.sum(-1)).astype(I32)
+    if words_per_sum is not None:
+        halves = -bias * x.reshape(*rows, blocks, steps, -1, 2, 2).sum((-3, -1))
+        row_sums = halves.astype(np.int16).view(I32)[..., 0]
     operands = [
         packed.reshape(*rows, -1).view(I32),
         weights,
-        row_scale if has_step_scales else row_scale[..., 0],
-        (x.sum(-1) * row_scale).astype(F32) if zero else (-bias * x.sum(-1)).astype(I32),
+        row_scale if has_step_scales and words_per_sum is None else row_scale[..., 0],
+        row_sums,
         (random.random((blocks, columns)) / 16).astype(scale_dtype),
         *([random.integers(0, 16, (blocks, columns)).astype(F32)] if zero else []),
         *([step_scales] if has_step_scales else []),
@@ -121,6 +126,7 @@ def _dots(
         return floats.reshape(*rows, -1) @ scaled.reshape(-1, columns)
 
     properties = {"bits": bits, "parts": parts, "dot": dot} | ({} if table is None else {"table": table})
+    properties |= {} if words_per_sum is None else {"words_per_sum": words_per_sum}
     return Sample(dl.MatmulWeightOnlyDotOp, tuple(operands), expected, properties, 4e-6, label)
 
 
@@ -153,6 +159,8 @@ SAMPLES = [
     _dots("fours_of_two_bits", 2, (1,), (3, 1, 1, 40), zero=True, dot="u8i7"),
     _dots("half_precision_scales", 4, (1,), (3, 2, 1, 40), scale_dtype=np.float16),
     _dots("two_level_scales", 6, (2,), (2, 3, 3, 17), scale_dtype=np.float16, has_step_scales=True, dot="u8i8"),
+    _dots("scaled_integers", 6, (5,), (2, 3, 3, 17), has_step_scales=True, dot="u8i7", words_per_sum=4),
+    _dots("scaled_sums_of_two_words", 4, (4,), (2, 2, 1, 40), has_step_scales=True, dot="u8i7", words_per_sum=2),
     _dots("table_of_pairs", 4, (1,), (3, 2, 1, 40), table=_TABLE),
     _dots("table_of_fours", 4, (2,), (2, 1, 3, 17), table=_TABLE, dot="u8i8", parts=2, has_step_scales=True),
     _dots("parts_of_bytes", 8, (1,), (2, 2, 8, 33), dot="u8i8", parts=2),

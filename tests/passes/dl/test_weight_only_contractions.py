@@ -14,6 +14,7 @@ from dlc.dialects.dl.dtypes import element_type
 from dlc.ir import Context, SSAValue, f32, i8
 from dlc.passes.dl.low_precision.quantize_weights import QuantizeWeightsPass
 from dlc.passes.dl.low_precision.weight_only_contractions import WeightOnlyContractionsPass
+from dlc.pipelines import stages_of
 from dlc.target import CPU_LEVELS, resolve
 from tests.passes.programs import Program, Writer, program, randoms
 
@@ -206,3 +207,38 @@ def test_two_level_scales_and_tables(name: str, has_table: bool, is_transposed: 
     scales = ["f16", "i8"] if target.vector_registers == 32 else ["f32"]
     assert [str(element_type_of(v)) for v in product.operands[4:]] == scales
     assert dl.base.number(product.bits) == 4 and (product.table is not None) == has_table
+
+
+def six_bit_product(weights: np.ndarray, x: np.ndarray) -> Program:
+    """Rows times weights [256, N] in blocks of 16 with int8 scales, times an f32 scale, as GGUF's Q6_K."""
+
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        columns = weights.shape[1]
+        fine_scale = b.weight(RNG.integers(-128, 128, (16, columns)).astype(np.int8))
+        zero = b.scalar(0, like=element_tensor(np.int8))
+        scale = b(dl.DequantizeOp, fine_scale, b.weight(RNG.uniform(0.01, 0.02, (1, columns)).astype(np.float32)), zero, axis=0)
+        return b(dl.MatmulOp, x, b(dl.DequantizeOp, b.weight(weights), scale, zero, axis=0), min_lhs_bits=8)
+
+    return program(body, x)
+
+
+@pytest.mark.parametrize("weight", [-32, 31, None], ids=["smallest", "largest", "random"])
+@pytest.mark.parametrize("signs", ["positive", "alternating", "random"])
+def test_two_level_scales_multiply_integers(weight: int | None, signs: str) -> None:
+    """Sums in 16 bits are exact for the largest products, which exceed 16 bits with unsigned weights."""
+    weights = RNG.integers(-32, 32, (256, 8)) if weight is None else np.full((256, 8), weight)
+    weights[:2, 0] = -32, 31
+    x = np.ones((3, 256), np.float32) * np.array([1, -1, 127], np.float32)[:, None]
+    x *= {"positive": 1, "alternating": np.resize([1, -1], 256), "random": RNG.integers(-127, 128, 256) / 127}[signs]
+    # Row integers are x times 127 or 1, so that the product is exact.
+    p, target = six_bit_product(weights.astype(np.int8), x.astype(np.float32)), CPU_LEVELS["cpu:avx2"]
+    (expected,) = p.run()
+    WeightOnlyContractionsPass(target).apply(Context(), p.module)
+    (product,) = (op for op in p.module.walk() if isinstance(op, dl.MatmulWeightOnlyDotOp))
+    assert product.words_per_sum is not None and dl.base.number(product.words_per_sum) == 4
+    tolerance = 3e-6 * np.abs(x).max() * np.abs(weights).sum(0).max() * 128 * 0.02
+    np.testing.assert_allclose(p.run()[0], expected, atol=tolerance)
+    for stage in stages_of(target):
+        for step in stage.passes:
+            step.apply(Context(), p.module)
+    np.testing.assert_allclose(p.run()[0], expected, atol=tolerance)

@@ -15,6 +15,7 @@ from dlc.dialects.dl.interfaces import Body, is_unsigned
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     Attribute,
+    DenseIntOrFPElementsAttr,
     SSAValue,
     TensorType,
     arith,
@@ -84,13 +85,16 @@ class PackedDot:
         terms = [scalar.multiply(body, *pair) for pair in self._unpack(body, a, b)]
         return [scalar.add(body, *terms[j : j + 2]) for j in range(0, self.count, 2)]
 
-    def add_pair_sums(self, body: Body, total: SSAValue, sums: Sequence[SSAValue]) -> SSAValue:
-        """Emit `total` plus sums of pairs of products, each of which wraps as `pair_sums`."""
-        assert self.pair_sums is not None
-        shift = WORD_BITS - scalar.bits(self.pair_sums)
-        shifted_sums = (body(arith.ShLIOp(x, scalar.like(body, shift, x))) for x in sums)
-        terms = [body(arith.ShRSIOp(x, scalar.like(body, shift, x))) for x in shifted_sums]
-        return scalar.add(body, reduce(lambda x, y: scalar.add(body, x, y), terms), total)
+    def add_pair_sums(self, body: Body, total: SSAValue, sums: Sequence[SSAValue], factors: SSAValue | None = None) -> SSAValue:
+        """Emit `total` plus sums of pairs of products, each of which wraps as `pair_sums`, times two factors in a word.
+
+        The default factors are 1.
+        """
+        low, high = sums
+        upper = body(arith.ShLIOp(high, scalar.like(body, WORD_BITS // 2, high)))
+        word = body(arith.OrIOp(body(arith.AndIOp(low, scalar.like(body, (1 << WORD_BITS // 2) - 1, low))), upper))
+        factors = scalar.like(body, 1 << WORD_BITS // 2 | 1, word) if factors is None else factors
+        return PACKED_DOTS["i16"].accumulate(body, total, word, factors)
 
     def _unpack(self, body: Body, a: SSAValue, b: SSAValue) -> Sequence[tuple[SSAValue, SSAValue]]:
         """Emit the pairs of elements of two words."""
@@ -98,15 +102,25 @@ class PackedDot:
 
 
 class DotAccumulator:
-    """A sum of dot products of words of integers whose products have at most the magnitude `max_product`.
+    """A sum of dot products of words of integers.
 
-    Pair sums of up to `max_words_per_sum` words are added in their type.
+    Pair sums of up to `words_per_sum` words are added in their type. The first ones may start at a word of two sums. They are
+    multiplied by a word of two factors, 1 by default.
     """
 
-    def __init__(self, dot: PackedDot, max_product: int, total: SSAValue) -> None:
+    def __init__(
+        self,
+        dot: PackedDot,
+        words_per_sum: int,
+        total: SSAValue,
+        factors: SSAValue | None = None,
+        pair_start: SSAValue | None = None,
+    ) -> None:
         self.dot = dot
-        self.max_words_per_sum = 1 if dot.pair_sums is None else dot.max_words_per_sum(max_product)
+        self.words_per_sum = words_per_sum
         self.total = total
+        self.factors = factors
+        self.pair_start = pair_start
         self.pair_sums: Sequence[SSAValue] = ()
         self.num_words = 0
 
@@ -115,16 +129,20 @@ class DotAccumulator:
         if self.dot.pair_sums is None:
             self.total = self.dot.accumulate(body, self.total, a, b)
             return
+        if self.pair_start is not None:
+            # Bits above those of the sum do not matter.
+            upper = arith.ShRUIOp(self.pair_start, scalar.like(body, WORD_BITS // 2, self.pair_start))
+            self.pair_sums, self.pair_start = (self.pair_start, body(upper)), None
         sums = self.dot.multiply_pairs(body, a, b)
         self.pair_sums = [scalar.add(body, *x) for x in zip(self.pair_sums, sums, strict=True)] if self.pair_sums else sums
         self.num_words += 1
-        if self.num_words == self.max_words_per_sum:
+        if self.num_words == self.words_per_sum:
             self.finish(body)
 
     def finish(self, body: Body) -> SSAValue:
         """Emit the addition of pending pair sums, and return the sum."""
         if self.pair_sums:
-            self.total = self.dot.add_pair_sums(body, self.total, self.pair_sums)
+            self.total = self.dot.add_pair_sums(body, self.total, self.pair_sums, self.factors)
             self.pair_sums, self.num_words = (), 0
         return self.total
 
@@ -161,6 +179,18 @@ def unpack_element(body: Body, word: SSAValue, element_type: Attribute, j: int) 
         word = body(arith.ShLIOp(word, scalar.like(body, left_shift, word)))
     shift = arith.ShRUIOp if is_unsigned(element_type) else arith.ShRSIOp
     return body(shift(word, scalar.like(body, right_shift, word)))
+
+
+def packed_word(element: SSAValue) -> tuple[SSAValue, int]:
+    """Return the word that `unpack_element` unpacks to an integer, and its number of elements; other values and 1 otherwise."""
+    if not isinstance(element.owner, arith.ShRUIOp | arith.ShRSIOp):
+        return element, 1
+    word, amount = element.owner.operands
+    shift = amount.owner.value if isinstance(amount.owner, arith.ConstantOp) else None
+    right_shift = shift.get_values()[0] if isinstance(shift, DenseIntOrFPElementsAttr) and shift.is_splat() else None
+    if not isinstance(right_shift, int) or right_shift not in (WORD_BITS // 2, 3 * WORD_BITS // 4):
+        return element, 1
+    return word.owner.operands[0] if isinstance(word.owner, arith.ShLIOp) else word, WORD_BITS // (WORD_BITS - right_shift)
 
 
 def unpack_words(words: Array, axis: int, element_type: Attribute) -> Array:

@@ -76,9 +76,16 @@ class MatmulWeightOnlyDotOp(Contraction):
     are then multiplied by `scale[b, n] · factors[b, w, n]`, zero points are 0, and `row_scale` […, B, W] has a scale per step.
     With a `table` of 16 unsigned bytes, weights are its entries at the stored integers.
 
+    With `words_per_sum`, for `u8i7` with step scales, sums of steps are multiplied by `factors` as integers: `row_scale` is
+    […, B], and the sum over all words of a block is exact if i32 holds it. Sums of pairs of products are added in 16 bits over
+    so many words, in which they wrap: the creator of the op proves that the true sums fit. `row_sums` are the starts of the
+    first sums of a step, as words of two i16: products of a negated zero point and the row integers of elements 4i and 4i + 1,
+    then 4i + 2 and 4i + 3.
+
     (C1) `dot` is one of those three, `bits` has a layout and is at most 6 for `u8i7`, and `parts` is 1, or 2 for bytes; a
-    `table` has 16 entries, with 4 bits and not `u8i7`; (C2) `lhs` and `words` are i32, and so is `row_sums` without zero
-    points; `scale` and `factors` are as above, the others are f32; (C3) shapes are as above.
+    `table` has 16 entries, with 4 bits and not `u8i7`; `words_per_sum` requires `u8i7`, one part and step scales; (C2) `lhs`
+    and `words` are i32, and so is `row_sums` without zero points; `scale` and `factors` are as above, the others are f32; (C3)
+    shapes are as above.
     """
 
     name = "dl.matmul_weight_only_dot"
@@ -92,6 +99,7 @@ class MatmulWeightOnlyDotOp(Contraction):
     parts = prop_def(IntegerAttr)
     dot = prop_def(StringAttr)
     table = opt_prop_def(DenseArrayBase)
+    words_per_sum = opt_prop_def(IntegerAttr)
     result = result_def(TensorType)
 
     @property
@@ -136,6 +144,10 @@ class MatmulWeightOnlyDotOp(Contraction):
             raise DTypeError(f"dl.matmul_weight_only_dot: {parts} parts of {dot!r}; expected 1, or 2 of bytes (C1)")
         if self.table is not None and (len(ints(self.table)) != TABLE_SIZE or bits != TABLE_BITS or dot == "u8i7"):
             raise DTypeError(f"dl.matmul_weight_only_dot: table of {bits} bits, dot {dot!r}; expected 4 bits, not u8i7 (C1)")
+        if self.words_per_sum is not None and (dot != "u8i7" or parts != 1 or not self.has_step_scales):
+            raise DTypeError(
+                f"dl.matmul_weight_only_dot: words_per_sum with {parts} parts of {dot!r}; expected 1 of u8i7, step scales (C1)"
+            )
         types = [element_type_of(v) for v in self.operands]
         expected_types = [i32, i32, f32, f32 if self.has_zero else i32]
         if types[:4] != expected_types or types[4] not in (f32, f16, bf16) or types[5:] not in ([], [f32], [i8]):
@@ -158,7 +170,7 @@ class MatmulWeightOnlyDotOp(Contraction):
     @property
     def _scale_axes(self) -> tuple[Size, ...]:
         """The sizes of the axes of `row_scale` after those of rows: blocks, and steps if they have scales."""
-        return shape_of(self.words)[: 2 if self.has_step_scales else 1]
+        return shape_of(self.words)[: 2 if self.has_step_scales and self.words_per_sum is None else 1]
 
     @property
     def _parameter_shapes(self) -> Sequence[tuple[Size, ...]]:
@@ -175,6 +187,10 @@ class MatmulWeightOnlyDotOp(Contraction):
     def reference(self, *operands: Array) -> Array:
         x, words, row_scale, row_sums, scale, *factors = operands
         sums = np.einsum("...bwk,bwkn->...bwn", *self.unpack_integers(x, words))
+        if self.words_per_sum is not None:
+            starts = row_sums.view(np.int16).reshape(*row_sums.shape, 2).sum(-1, dtype=np.int64)
+            block_sums = ((sums + starts[..., None]) * factors[0]).sum(-2).astype(np.float32)
+            return (block_sums * row_scale[..., None] * scale.astype(np.float32)).sum(-2)
         if not self.has_zero:
             sums = sums + row_sums[..., None]
         sums = sums.astype(np.float32) * row_scale.reshape(*row_scale.shape[: x.ndim], -1)[..., None]
@@ -202,42 +218,61 @@ class MatmulWeightOnlyDotOp(Contraction):
         blocks, steps, words_per_step, columns = shape_of(self.words)
         words, row_words = int(words_per_step), int(self._row_words(words_per_step))
         view = (*lead, blocks, steps, row_words)
+        # The steps of an iteration; without `words_per_sum`, one of each block.
+        is_block, num_steps = self.words_per_sum is not None, 1 if self.words_per_sum is None else int(steps)
 
         def indices(*iterators: AffineExpr) -> Sequence[Sequence[AffineExpr]]:
-            *rows, n, b, w = iterators
-            row_indices = [[*rows, b, w, AffineExpr.constant(j)] for j in range(row_words)]
-            weight_indices = [[b, w, AffineExpr.constant(j), n] for j in range(words)]
+            *rows, n, b = iterators if is_block else iterators[:-1]
+            step_iterators = [AffineExpr.constant(w) for w in range(num_steps)] if is_block else [iterators[-1]]
+            row_indices = [[*rows, b, w, AffineExpr.constant(j)] for w in step_iterators for j in range(row_words)]
+            weight_indices = [[b, w, AffineExpr.constant(j), n] for w in step_iterators for j in range(words)]
+            row_sum_indices = [[*rows, b, w] for w in step_iterators]
+            w = step_iterators[0]
             parameter_indices = [[b, w, n] if len(shape) == 3 else [b, n] for shape in self._parameter_shapes]
             return [
                 row_indices[0],
                 weight_indices[0],
                 [*rows, b, w][: len(rows) + len(self._scale_axes)],
-                [*rows, b, w],
+                row_sum_indices[0],
                 *parameter_indices,
                 *row_indices[1:],
                 *weight_indices[1:],
+                *row_sum_indices[1:],
+                *([b, w, n] for w in step_iterators[1:]),
                 [*rows, n],
             ]
 
-        repeated_operands = (0,) * (row_words - 1) + (1,) * (words - 1)
+        counts = {0: num_steps * row_words, 1: num_steps * words, 3: num_steps, 5: num_steps}
+        repeated_operands = tuple(k for k, count in counts.items() for _ in range(count - 1))
         row_scales = (*lead, *self._scale_axes)
         distinct_views = (view, shape_of(self.words), row_scales, (*lead, blocks, steps), *self._parameter_shapes)
         views = (*distinct_views, *(distinct_views[k] for k in repeated_operands), (*lead, columns))
-        return replace(iteration_space((*lead, columns), (blocks, steps), views, indices), repeated_operands=repeated_operands)
+        reductions = (blocks,) if is_block else (blocks, steps)
+        return replace(iteration_space((*lead, columns), reductions, views, indices), repeated_operands=repeated_operands)
 
     def accumulate(self, body: Body, total: SSAValue, *elements: SSAValue) -> SSAValue:
         first, word, row_scale, row_sum, scale, *others = elements
         factor = others.pop(0) if self.factors is not None else None
-        num_other_rows = int(self._row_words(shape_of(self.words)[2])) - 1
-        rows, words = [first, *others[:num_other_rows]], [word, *others[num_other_rows:]]
-        start = scalar.like(body, 0, word) if self.has_zero else row_sum
-        products = self._integer_sum(body, start, rows, words)
+        num_steps = 1 if self.words_per_sum is None else int(shape_of(self.words)[1])
+        num_words = num_steps * int(shape_of(self.words)[2])
+        num_rows = num_steps * int(self._row_words(shape_of(self.words)[2]))
+        rows, others = [first, *others[: num_rows - 1]], others[num_rows - 1 :]
+        words, others = [word, *others[: num_words - 1]], others[num_words - 1 :]
+        if self.words_per_sum is not None:
+            assert factor is not None
+            starts, factors = [row_sum, *others[: num_steps - 1]], [factor, *others[num_steps - 1 :]]
+            products = self._scaled_integer_sum(body, starts, rows, words, factors)
+        else:
+            products = self._integer_sum(body, scalar.like(body, 0, word) if self.has_zero else row_sum, rows, words)
         products = scalar.multiply(body, scalar.convert(body, products, i32, f32), row_scale)
-        if factor is not None and self.has_step_scales:
-            products = scalar.multiply(body, products, scalar.convert(body, factor, i8, f32))
-        elif factor is not None:
+        weight_scale = scalar.convert(body, scale, element_type_of(self.scale), f32)
+        if factor is not None and self.has_step_scales and self.words_per_sum is None:
+            # The same for all rows.
+            weight_scale = scalar.multiply(body, weight_scale, scalar.convert(body, factor, i8, f32))
+        elif self.has_zero:
+            assert factor is not None
             products = scalar.multiply_add(body, body(arith.NegfOp(row_sum)), factor, products)
-        return scalar.multiply_add(body, products, scalar.convert(body, scale, element_type_of(self.scale), f32), total)
+        return scalar.multiply_add(body, products, weight_scale, total)
 
     def _extract(self, body: Body, words: Sequence[SSAValue], slot: int) -> Iterator[SSAValue]:
         """Emit the weights of a slot of a group of words, as operands of dot products."""
@@ -248,20 +283,51 @@ class MatmulWeightOnlyDotOp(Contraction):
         for half in (0, 1) if self.has_pairs else (None,):
             yield planes.extract(body, slot_words, slot, half)
 
+    def _scaled_integer_sum(
+        self,
+        body: Body,
+        starts: Sequence[SSAValue],
+        rows: Sequence[SSAValue],
+        words: Sequence[SSAValue],
+        factors: Sequence[SSAValue],
+    ) -> SSAValue:
+        """Emit the sum over the steps of a block of a step scale times the sum of the products of the step."""
+        assert self.words_per_sum is not None
+        total, num_steps = scalar.like(body, 0, words[0]), len(starts)
+        for w, (start, factor) in enumerate(zip(starts, factors, strict=True)):
+            low = scalar.convert(body, factor, i8, i32)
+            upper = body(arith.ShLIOp(low, scalar.like(body, 16, low)))
+            pair = body(arith.OrIOp(body(arith.AndIOp(low, scalar.like(body, (1 << 16) - 1, low))), upper))
+            accumulator = DotAccumulator(PACKED_DOTS[self.dot.data], number(self.words_per_sum), total, pair, start)
+            step_rows, step_words = (x[w * len(x) // num_steps : (w + 1) * len(x) // num_steps] for x in (rows, words))
+            self._accumulate_words(body, [accumulator], step_rows, step_words)
+            total = accumulator.finish(body)
+        return total
+
     def _integer_sum(self, body: Body, start: SSAValue, rows: Sequence[SSAValue], words: Sequence[SSAValue]) -> SSAValue:
         """Emit `start` plus the sum of the products of a step."""
-        planes, dot, remaining = self.planes, PACKED_DOTS[self.dot.data], iter(rows)
-        # The sum of each part, the high part first.
-        sums = [*[scalar.like(body, 0, start)] * (self.num_parts - 1), start]
-        max_row_magnitude = -int(scalar.limits(dot.weights)[0])
-        accumulators = [DotAccumulator(dot, ((1 << planes.bits) - 1) * max_row_magnitude, total) for total in sums]
+        dot, max_words = PACKED_DOTS[self.dot.data], 1
+        if dot.pair_sums is not None:
+            max_words = dot.max_words_per_sum(((1 << self.planes.bits) - 1) * -int(scalar.limits(dot.weights)[0]))
+        accumulators = [DotAccumulator(dot, max_words, start)]
+        if self.num_parts == 2:
+            factors = scalar.like(body, (1 << 16 | 1) << _PART_BITS, start) if dot.pair_sums is not None else None
+            accumulators.insert(0, DotAccumulator(dot, max_words, scalar.like(body, 0, start), factors))
+        self._accumulate_words(body, accumulators, rows, words)
+        *high, low = (accumulator.finish(body) for accumulator in accumulators)
+        for part in high:
+            scaled = part if dot.pair_sums is not None else body(arith.ShLIOp(part, scalar.like(body, _PART_BITS, part)))
+            low = scalar.add(body, scaled, low)
+        return low
+
+    def _accumulate_words(
+        self, body: Body, accumulators: Sequence[DotAccumulator], rows: Sequence[SSAValue], words: Sequence[SSAValue]
+    ) -> None:
+        """Emit the addition of the products of a step to the sum of each part, the high part first."""
+        planes, remaining = self.planes, iter(rows)
         for group in range(len(words) // planes.words):
             group_words = words[group * planes.words : (group + 1) * planes.words]
             for slot in range(planes.slots):
                 for weights in self._extract(body, group_words, slot):
                     for accumulator in accumulators:
                         accumulator.add(body, weights, next(remaining))
-        *high, low = (accumulator.finish(body) for accumulator in accumulators)
-        for part in high:
-            low = scalar.add(body, body(arith.ShLIOp(part, scalar.like(body, _PART_BITS, part))), low)
-        return low

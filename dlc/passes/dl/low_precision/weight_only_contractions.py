@@ -41,9 +41,6 @@ from dlc.target import Target
 
 # Each register tile dequantizes the weights again: with more rows that costs more than reading float weights from memory.
 _MAX_FLOAT_ROWS = 32
-# Two-level scales take three more instructions per block. With 16 vector registers, instructions and not memory limit products
-# with smaller blocks (Zen 5, AVX2, a row times weights in blocks of 16, ps a weight: 2 bits 16.2 -> 18.3, 6 bits 22.7 -> 25.0).
-_MIN_TWO_LEVEL_BLOCK_ELEMENTS = 32
 _SIGNED_TYPE = {ELEMENT_TYPES[f"uint{n}"]: ELEMENT_TYPES[f"int{n}"] for n in (4, 8)}
 
 
@@ -95,7 +92,7 @@ class WeightOnlyContractionsPass(TargetPass):
         if representative_rows(op.lhs, ranges) > _MAX_FLOAT_ROWS and dot is None:
             return None
         if dot is not None:
-            return [matmul_quantized_rows(build, op.lhs, weights, dot)]
+            return [matmul_quantized_rows(build, op.lhs, weights, dot, self.target)]
         return [matmul_float_rows(build, op.lhs, weights, ranges)]
 
 
@@ -172,7 +169,4 @@ def _two_level_scale(
         return None
     integers, floats = parameter(scale.x), parameter(_stored_scale(build, scale.scale, target))
     blocks, columns = map(int, shape_of(integers))
-    block_size = int(shape_of(dequantize.x)[dequantize.channel_axis]) // blocks
-    if target.vector_registers < 32 and block_size < _MIN_TWO_LEVEL_BLOCK_ELEMENTS:
-        return None
     return floats, build(ReshapeOp, integers, shape=(scale.block_count, blocks // scale.block_count, columns))

@@ -35,6 +35,10 @@ _UI8 = ELEMENT_TYPES["uint8"]
 # Weight words accumulated in i32 before the sum is converted to float: i32 holds the sum of their products, for int8 too.
 _MAX_WORDS_PER_STEP = 8
 _BYTES_PER_WORD = WORD_BITS // 8
+# Two-level scales that are multiplied as floats take three more instructions per block. With 16 vector registers, instructions
+# and not memory limit products with smaller blocks (Zen 5, AVX2, a row times weights in blocks of 16, ps a weight: 2 bits
+# 16.2 -> 18.3, 6 bits 22.7 -> 25.0).
+_MIN_TWO_LEVEL_BLOCK_ELEMENTS = 32
 
 
 @dataclass(frozen=True)
@@ -121,15 +125,23 @@ def matmul_float_rows(
     return build(MatmulWeightOnlyOp, x, weights.words(build), *parameters, of=weights.of, scale_weights=scale_weights)
 
 
-def matmul_quantized_rows(build: DlBuilder, x: SSAValue, weights: BlockQuantizedWeights, dot: RowDot) -> SSAValue:
+def matmul_quantized_rows(
+    build: DlBuilder, x: SSAValue, weights: BlockQuantizedWeights, dot: RowDot, target: Target
+) -> SSAValue:
     """Multiply `x` with the weights by packed integer dot products.
 
-    Each row segment that is multiplied by a block of weights is quantized to multiples of 1/32,767 of its largest magnitude, or
-    of 1/32,639 or 1/127 of it, as `dot` requires.
+    Each row segment that is multiplied by a block of weights, or by a larger block of two-level scales if these are multiplied
+    as integers, is quantized to multiples of 1/32,767 of its largest magnitude, or of 1/32,639 or 1/127 of it, as `dot`
+    requires.
     """
-    *leading, _ = shape_of(x)
+    *leading, k = shape_of(x)
     blocks, size, _ = map(int, shape_of(weights.integers))
-    rows = build(ReshapeOp, build(CastOp, x, to=f32), shape=(*leading, blocks, size))
+    words_per_sum = _words_per_scaled_sum(weights, dot, target)
+    two_level = weights.two_level_scale
+    if words_per_sum is None and target.vector_registers < 32 and size < _MIN_TWO_LEVEL_BLOCK_ELEMENTS:
+        two_level = None
+    segments = blocks if words_per_sum is None or two_level is None else int(shape_of(two_level[0])[0])
+    rows = build(ReshapeOp, build(CastOp, x, to=f32), shape=(*leading, segments, int(k) // segments))
     scale = nonzero_step(build, build(ReduceMaxOp, build(AbsOp, rows), axes=(-1,), keepdims=True), dot.max_magnitude)
     multiples = build(RoundOp, build(DivOp, rows, scale))
     row_words = _pack_rows(build, multiples, dot)
@@ -138,26 +150,64 @@ def matmul_quantized_rows(build: DlBuilder, x: SSAValue, weights: BlockQuantized
         m for m in range(1, groups + 1) if m == 1 or (groups % m == 0 and m * weights.planes.words <= _MAX_WORDS_PER_STEP)
     )
     steps = groups // groups_per_step
-    sums = build(ReshapeOp, multiples, shape=(*leading, blocks, steps, size // steps))
-    sums = build(ReduceSumOp, sums, axes=(-1,), keepdims=False)
     parameters, bias = [weights.scale], weights.bias
-    if weights.zero is None:
-        sums = build(CastOp, build(MulOp, sums, build.scalar(-float(bias), like=sums)), to=i32)
+    words, scale_shape = _pack_planes(build, weights, groups_per_step), (segments,)
+    if words_per_sum is not None:
+        sums = _pair_starts(build, multiples, blocks, bias)
     else:
-        sums = build(MulOp, sums, scale)
-        parameters.append(build(AddOp, weights.zero, build.scalar(float(bias), like=weights.zero)))
-    words, scale_shape = _pack_planes(build, weights, groups_per_step), (blocks,)
-    if weights.two_level_scale is not None and steps == 1:
+        sums = build(ReshapeOp, multiples, shape=(*leading, blocks, steps, size // steps))
+        sums = build(ReduceSumOp, sums, axes=(-1,), keepdims=False)
+        if weights.zero is None:
+            sums = build(CastOp, build(MulOp, sums, build.scalar(-float(bias), like=sums)), to=i32)
+        else:
+            sums = build(MulOp, sums, scale)
+            parameters.append(build(AddOp, weights.zero, build.scalar(float(bias), like=weights.zero)))
+    if two_level is not None and steps == 1:
         # Each block is a step of a larger block.
-        parameters = list(weights.two_level_scale)
-        scale_shape = tuple(map(int, shape_of(parameters[1])[:2]))
-        words = build(ReshapeOp, words, shape=(*scale_shape, *shape_of(words)[2:]))
-        sums = build(ReshapeOp, sums, shape=(*leading, *scale_shape))
+        parameters = list(two_level)
+        outer_shape = tuple(map(int, shape_of(parameters[1])[:2]))
+        words = build(ReshapeOp, words, shape=(*outer_shape, *shape_of(words)[2:]))
+        sums = build(ReshapeOp, sums, shape=(*leading, *outer_shape))
+        scale_shape = outer_shape if words_per_sum is None else scale_shape
     row_scale = build(ReshapeOp, scale, shape=(*leading, *scale_shape))
     operands = row_words, words, row_scale, sums, *parameters
     table = None if weights.codebook is None else [value + bias for value in weights.codebook.table]
-    y = build(MatmulWeightOnlyDotOp, *operands, bits=weights.planes.bits, parts=dot.parts, dot=dot.name, table=table)
+    y = build(
+        MatmulWeightOnlyDotOp,
+        *operands,
+        bits=weights.planes.bits,
+        parts=dot.parts,
+        dot=dot.name,
+        table=table,
+        words_per_sum=words_per_sum,
+    )
     return build(CastOp, y, to=element_type_of(x))
+
+
+def _words_per_scaled_sum(weights: BlockQuantizedWeights, dot: RowDot, target: Target) -> int | None:
+    """Return the words whose pair sums are added in 16 bits if integer sums are multiplied by step scales; else None.
+
+    A block must be one step, and an iteration on a larger block is too long for tiles of many registers. If weights have a
+    bias, the sums over a step start at the correction for it: their bound is that of products with weights without bias.
+    """
+    pair_sums = PACKED_DOTS[dot.name].pair_sums
+    if pair_sums is None or dot.parts != 1 or weights.two_level_scale is None or target.vector_registers > 16:
+        return None
+    low, high = compute_interval(weights.integers)
+    words = PACKED_DOTS[dot.name].max_words_per_sum(dot.max_magnitude * max(-low, high, 1))
+    step_words = int(shape_of(weights.integers)[1]) // _BYTES_PER_WORD
+    fits_step = step_words // weights.planes.slots * weights.planes.words <= _MAX_WORDS_PER_STEP
+    return min(words, step_words) if fits_step and (words >= step_words or not weights.bias) else None
+
+
+def _pair_starts(build: DlBuilder, multiples: SSAValue, blocks: int, bias: int) -> SSAValue:
+    """Return `-bias` times the sums of the row integers that each half of the words of a block multiplies, as words of i16."""
+    *leading, segments, size = shape_of(multiples)
+    words = int(segments) * int(size) // (blocks * _BYTES_PER_WORD)
+    pairs = build(ReshapeOp, multiples, shape=(*leading, blocks, words, 2, 2))
+    sums = build(ReduceSumOp, pairs, axes=(-3, -1), keepdims=False)
+    starts = build(CastOp, build(MulOp, sums, build.scalar(-float(bias), like=sums)), to=ELEMENT_TYPES["int16"])
+    return build(ReshapeOp, build(ViewAsOp, starts, to=i32), shape=(*leading, blocks))
 
 
 def _pack_rows(build: DlBuilder, integers: SSAValue, dot: RowDot) -> SSAValue:

@@ -38,7 +38,10 @@ class TileRules:
         """Return the maximum rows of a contraction's register tile for rows of `vectors` vectors."""
         # The operand with fewer vectors or broadcasts stays in registers, the other one is streamed. If an operand repeats
         # elements, each accumulator needs a separate vector of it, which is shuffled in each k iteration.
-        accumulators_per_element, registers = nest_op.num_accumulators, self.target.vector_registers
+        registers = self.target.vector_registers
+        # Of 16 registers, the integer sums of a step need as many as the accumulators.
+        sums_in_registers = nest_op.sums_integers and registers <= 16
+        accumulators_per_element = nest_op.num_accumulators + sums_in_registers
         has_repeated_operand = self.has_repeated_operand(nest_op)
 
         def needed_registers(rows: int) -> int:
@@ -86,7 +89,7 @@ class TileRules:
         columns = self.fitting(lane, preferred_size * lanes)
         vectors = -(-columns // lanes)
         rows = self.max_tile_rows(nest_op, vectors)
-        if self.fits_half_l1(nest_op, columns):
+        if self.fits_half_l1(nest_op, lane, columns):
             rows = min(rows, max(1, self.target.costs.max_l1_accumulators // vectors))
         register = {lane: columns}
         vector_accesses = [a for a in nest_op.inputs if a.uses(lane)]
@@ -114,10 +117,11 @@ class TileRules:
                 break
         return register
 
-    def fits_half_l1(self, nest_op: NestOp, columns: int) -> bool:
+    def fits_half_l1(self, nest_op: NestOp, lane: int, columns: int) -> bool:
         """Return whether the vectors that all rows of a contraction share fill at most half of the L1 cache."""
         costs, steps = self.target.costs, prod(self.nest.extents[d] for d in nest_op.reductions)
-        return 2 * steps * columns * nest_op.element_bytes() <= costs.l1_bytes
+        vectors_per_step = sum(a.uses(lane) for a in nest_op.inputs)
+        return 2 * steps * vectors_per_step * columns * nest_op.element_bytes() <= costs.l1_bytes
 
     def avoids_set_conflicts(self, nest_op: NestOp, lane: int, tile: Mapping[int, int], panels: Sequence[int]) -> bool:
         """Return whether the L1 cache holds the lines that a contraction broadcasts from until all their elements are read.
@@ -222,19 +226,27 @@ class TileRules:
         else:
             has_cached_panels = panel_elements <= max_elements
         has_cached_panels = has_cached_panels and lane in self.nest.panel_sizes
-        return results <= max_elements and (has_cached_panels or self.fits_half_l1(nest_op, extents[lane]))
+        return results <= max_elements and (has_cached_panels or self.fits_half_l1(nest_op, lane, extents[lane]))
 
     def grid(
         self, register: dict[int, int], order: Sequence[int], choose_size: Callable[[int, int], int] = divisor_tile
     ) -> dict[int, int]:
         """Return task tiles of about the variant's work; outer dimensions are split down to the register tile first.
 
-        Prefers full tasks, of at least half as much work, because a partial task needs separate code.
+        Prefers full tasks, of at least half as much work, because a partial task needs separate code. Tasks that unpack weights
+        have several tiles of rows, which share an unpacked panel.
         """
         work_per_point, max_work = self.work_per_point(), int(self.target.costs.task_work * self.variant.work_scale)
-        return self.split_into_tasks(
-            register, order, lambda _, block: max_work // max(1, work_per_point * prod(block.values())), choose_size
-        )
+        contraction = self.nest.contraction
+        costs = self.target.costs
+        shares_panels = contraction is not None and contraction.sums_integers and costs.max_unpacked_panel_bytes > 0
+        min_tiles = costs.min_tiles_per_panel if shares_panels else 1
+
+        def max_tiles(d: int, block: dict[int, int]) -> int:
+            tiles = max_work // max(1, work_per_point * prod(block.values()))
+            return max(tiles, min_tiles) if d == order[-1] else tiles
+
+        return self.split_into_tasks(register, order, max_tiles, choose_size)
 
     def work_per_point(self) -> int:
         """Return the work of all ops for one index of the shared dimensions, in multiply-adds."""
