@@ -99,6 +99,7 @@ def random_attention(
         query_dim=query_dim,
         queries=queries,
         online_softmax=(key_dim, int(rng.choice(sizes))) if rng.random() < 0.5 else None,
+        prefetches_rows=bool(rng.random() < 0.5),
         fused_loops=random_fused_loops(nest, attention, rng),
     )
 
