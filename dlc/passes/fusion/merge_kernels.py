@@ -26,6 +26,8 @@ from dlc.shapes.dims import is_static
 
 # Maximum ops of a merged kernel, which bounds the time to compile it, and maximum results: each one needs an address.
 _MAX_KERNEL_OPS, _MAX_KERNEL_RESULTS = 384, 8
+# Maximum ops of the shorter one of two kernels without parts: a longer one gains little, and `form-kernels` ended it.
+_MAX_SHORT_KERNEL_OPS = 48
 # Minimum part, in percent, of the bytes that two kernels read and write that the merged kernel does not.
 _MIN_SAVED_PERCENT = 25
 # Kernels with results of at most this many elements are merged to save a launch, which takes 30 ns: as long as about 100
@@ -111,14 +113,15 @@ class _BlockMerger:
             return False
         kernels = [self.kernels[d.symbol] for d in (first, second)]
         results = self._stored_results(first, second)
-        num_ops = sum(len(kernel.body.block.ops) for kernel in kernels)
-        if not 0 < len(results) <= _MAX_KERNEL_RESULTS or num_ops > _MAX_KERNEL_OPS:
+        sizes, parts = [len(kernel.body.block.ops) for kernel in kernels], {_has_parts(kernel) for kernel in kernels}
+        if not 0 < len(results) <= _MAX_KERNEL_RESULTS or sum(sizes) > _MAX_KERNEL_OPS:
+            return False
+        if True not in parts and min(sizes) > _MAX_SHORT_KERNEL_OPS:
             return False
         other_users = {use.operation for r in first.outputs for use in r.uses} - {second}
         if any(self._position(user) < self.positions[second] for user in other_users):
             return False
         forwarded = set(first.outputs) & set(second.arguments)
-        parts = {_has_parts(kernel) for kernel in kernels}
         parameters = [p for p, v in zip(kernels[1].body.block.args, second.arguments, strict=True) if v in forwarded]
         reads_elements = all(isinstance(use.operation, Elementwise) for p in parameters for use in p.uses)
         if len(parts) > 1 or (forwarded and (True in parts or not reads_elements)):

@@ -75,7 +75,7 @@ def test_long_programs_are_several_kernels() -> None:
 
     kernels = [op for op in _merged(body, 2).module.ops if isinstance(op, dl.KernelOp)]
     sizes = [len(kernel.body.block.ops) for kernel in kernels]
-    assert sum(sizes) > 1800 and max(sizes) <= 384 and len(kernels) < 20
+    assert max(sizes) <= 128
 
 
 def _dependent(b: Writer, u: SSAValue, v: SSAValue) -> Sequence[SSAValue]:
