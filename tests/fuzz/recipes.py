@@ -459,7 +459,8 @@ def _factorization(p: RandomProgram, op: type[DlOp]) -> ProgramValue:
     Eigenvalues are separated, and pivots are clear.
     """
     dtype, n, leading = p.random.choice((F32, F64)), p.random.choice((1, 2, 3, 5, 8, 17)), p.random.choice(((), (2,)))
-    is_complex = p.flag()
+    # Like the ops that programs to differentiate exclude, factorizations of complex matrices have no derivative.
+    is_complex = dl.HouseholderOp not in p.excluded_ops and p.flag()
 
     def normal(*shape: int) -> np.ndarray:
         x = p.rng.standard_normal(shape)
