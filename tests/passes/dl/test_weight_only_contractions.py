@@ -230,7 +230,8 @@ def test_two_level_scales_multiply_integers(weight: int | None, signs: str) -> N
     weights[:2, 0] = -32, 31
     x = np.ones((3, 256), np.float32) * np.array([1, -1, 127], np.float32)[:, None]
     x *= {"positive": 1, "alternating": np.resize([1, -1], 256), "random": RNG.integers(-127, 128, 256) / 127}[signs]
-    # Row integers are x times 127 or 1, so that the product is exact.
+    # The largest magnitude of a row is 127 units, so that row integers are exact.
+    x[:, 0] = 1, -1, 127
     p, target = six_bit_product(weights.astype(np.int8), x.astype(np.float32)), CPU_LEVELS["cpu:avx2"]
     (expected,) = p.run()
     WeightOnlyContractionsPass(target).apply(Context(), p.module)
