@@ -21,6 +21,7 @@ NOT_IN_KERNELS: dict[type[DlOp], str] = {
     dl.AddDependencyOp: "it is a name for a buffer of the host program",
     dl.MaxPoolGradientOp: "decomposed, it reads arrays, which are arguments",
     dl.ViewAsOp: "it is a name for a buffer of the host program",
+    dl.GcdOp: "its loop is in the host program, or is a kernel already",
     **dict.fromkeys(
         (dl.ArgmaxOp, dl.ArgminOp, dl.CumsumOp, dl.CumprodOp, dl.ArgsortOp, dl.SortOp),
         "decomposed, it has library kernels, which are kernels by themselves",
