@@ -14,7 +14,7 @@ import numpy as np
 
 from dlc.arrays import TensorInfo
 from dlc.dialects.dl.base import Array
-from dlc.errors import DTypeError, UnsupportedError
+from dlc.errors import UnsupportedError
 from dlc.pytorch.fx_graph import FxGraph, FxNode, FxOperator, ValueRef
 from dlc.pytorch.rules import RANDOM_RULES, RULES
 from dlc.pytorch.rules.linear_algebra import LAYOUT_DEPENDENT_OPS
@@ -45,9 +45,9 @@ IGNORED_ARGUMENTS = ("layout", "device", "pin_memory", "memory_format", "non_blo
 
 
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return the NumPy dtype of a torch dtype. Raises DTypeError for an unsupported one."""
+    """Return the NumPy dtype of a torch dtype. Raises UnsupportedError for an unsupported one."""
     if dtype not in _DTYPES:
-        raise DTypeError(f"{dtype} is not supported; the supported dtypes are {', '.join(str(d) for d in _DTYPES)}")
+        raise UnsupportedError(f"{dtype} is not supported; the supported dtypes are {', '.join(str(d) for d in _DTYPES)}")
     return _DTYPES[dtype]
 
 
