@@ -17,7 +17,7 @@ from dlc.library_kernels.vectors import lanes_of, points_per_task
 _BLOCK_ROWS = 8
 
 
-def sort_rows(op: dl.BitonicSortOp, x: ArrayReference, y: ArrayReference) -> None:
+def bitonic_sort(op: dl.BitonicSortOp, x: ArrayReference, y: ArrayReference) -> None:
     """Sort each row as columns of a local buffer, one per lane; then merge adjacent columns until there is one.
 
     Element r of lane l has the position l · height + r in the sorted row.
@@ -37,7 +37,7 @@ def sort_rows(op: dl.BitonicSortOp, x: ArrayReference, y: ArrayReference) -> Non
 
 
 def _load(x: ArrayReference, columns: ArrayReference, keys: SortKeys) -> None:
-    """Load the elements in any order; the largest key fills the rest."""
+    """Load the keys of the elements in any order; the largest key fills the rest of the columns."""
     (height, lanes), n = map(int, columns.shape), int(x.shape[0])
     for r in k.range(n // lanes):
         columns.store(r, 0, value=keys.from_element(x.load(r * lanes, width=lanes)))
@@ -80,7 +80,7 @@ def _merge(columns: ArrayReference, width: int) -> None:
         values = [columns.load(block + r, 0, width=lanes) for r in range(_BLOCK_ROWS)]
         distance = half_rows
         while distance:
-            for i in (i for i in range(_BLOCK_ROWS) if not i & distance):
+            for i in [i for i in range(_BLOCK_ROWS) if not i & distance]:
                 a, b = values[i], values[i + distance]
                 values[i], values[i + distance] = k.minimum(a, b), k.maximum(a, b)
             distance //= 2
@@ -89,7 +89,7 @@ def _merge(columns: ArrayReference, width: int) -> None:
 
 
 def _exchange(lanes: int, flipped_bits: int, high_bit: int, dtype: np.dtype) -> tuple[list[int], Value]:
-    """Return the partner of each lane, and whether a lane keeps the smaller element."""
+    """Return the partner of each lane, and whether a lane receives the smaller element."""
     return [lane ^ flipped_bits for lane in range(lanes)], (k.iota(lanes, dtype) & high_bit) == 0
 
 

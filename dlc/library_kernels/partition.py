@@ -76,12 +76,22 @@ class _KeyArray:
             visit(whole, last, lanes)
 
 
-def _total(counts: Value, limit: int) -> Value:
-    """Return the sum of the counts of all lanes, which is at most `limit`."""
-    return k.assume_index(k.index(counts.sum()), limit + 1)
+class _Counter:
+    """The number of elements of visited vectors for which a mask is true."""
+
+    def __init__(self, keys: _KeyArray) -> None:
+        self._ones = k.full(keys.width, 1, keys.dtype)
+        self._counts, self._max_count = k.variable(k.full(keys.width, 0, keys.dtype)), keys.capacity
+
+    def add(self, mask: Value) -> None:
+        self._counts.value += k.select(mask, self._ones, 0)
+
+    @property
+    def total(self) -> Value:
+        return k.assume_index(k.index(self._counts.value.sum()), self._max_count + 1)
 
 
-def _both(mask: Value, lanes: Value | None) -> Value:
+def _intersection(mask: Value, lanes: Value | None) -> Value:
     return mask if lanes is None else mask & lanes
 
 
@@ -112,19 +122,18 @@ class _Selection:
         return k.select(round < _MAX_ELEMENT_PIVOT_ROUNDS, median, (low & high) + ((low ^ high) >> 1))
 
     def _step(self, pivot: Value) -> None:
-        """Keep the keys on the side of the pivot that has the rank, or end the search."""
+        """Select the keys on the side of the pivot that has the rank, or end the search."""
         keys, rank = self.keys, self.rank.value
         splat = k.full(keys.width, pivot, keys.dtype)
-        zeros = k.full(keys.width, 0, keys.dtype)
-        num_less, num_equal = k.variable(zeros), k.variable(zeros)
+        num_less, num_equal = _Counter(keys), _Counter(keys)
 
         def count(_: Index, elements: Value, lanes: Value | None) -> None:
-            num_less.value += k.select(_both(elements < splat, lanes), zeros + 1, zeros)
-            num_equal.value += k.select(_both(elements == splat, lanes), zeros + 1, zeros)
+            num_less.add(_intersection(elements < splat, lanes))
+            num_equal.add(_intersection(elements == splat, lanes))
 
         keys.visit(self.count.value, count)
-        less = _total(num_less.value, keys.capacity)
-        not_greater = k.assume_index(less + _total(num_equal.value, keys.capacity), keys.capacity + 1)
+        less = num_less.total
+        not_greater = k.assume_index(less + num_equal.total, keys.capacity + 1)
         is_less = rank < less
         is_equal = ~is_less & (rank < not_greater)
         with k.when(is_equal):
@@ -133,16 +142,18 @@ class _Selection:
         with k.when(~is_equal):
             # Inverted bits are in the opposite order, so that one comparison serves both sides.
             flip = k.select(is_less, k.full(1, 0, keys.dtype), k.full(1, -1, keys.dtype))
-            kept = _Compressed(keys, 0)
-            bound, flips = splat ^ flip, zeros ^ flip
-            keys.visit(self.count.value, lambda _, v, lanes: kept.append(v, _both((v ^ flips) < bound, lanes), lanes))
+            remaining = _CompressedKeys(keys, 0)
+            bound, flips = splat ^ flip, k.full(keys.width, 0, keys.dtype) ^ flip
+            keys.visit(
+                self.count.value, lambda _, v, lanes: remaining.append(v, _intersection((v ^ flips) < bound, lanes), lanes)
+            )
             self.low.value = k.select(is_less, self.low.value, pivot + 1)
             self.high.value = k.select(is_less, pivot - 1, self.high.value)
             self.rank.value = k.assume_index(k.select(is_less, rank, rank - not_greater), keys.capacity)
-            self.count.value = kept.end.value
+            self.count.value = remaining.end.value
 
 
-class _Compressed:
+class _CompressedKeys:
     """Selected keys that are stored one after the other, from `start` on."""
 
     def __init__(self, target: _KeyArray, start: Index, encode: Callable[[Value], Value] | None = None) -> None:
@@ -172,7 +183,7 @@ class _Compressed:
 
 @dataclass(frozen=True)
 class _PartitionedRow:
-    """A row x and the row y of the result, in which keys are searched before it is written."""
+    """A row x and the row y of the result, which holds the searched keys before the result is written."""
 
     keys: SortKeys
     x: ArrayReference
@@ -184,24 +195,24 @@ class _PartitionedRow:
         target = _KeyArray(self.y, self.keys.dtype)
         pivot = self._pivot(n, source, target)
         splat = k.full(target.width, pivot, target.dtype)
-        num_equal = k.variable(k.full(target.width, 0, target.dtype))
-        less = _Compressed(target, 0, self._bits)
+        num_equal = _Counter(target)
+        less = _CompressedKeys(target, 0, self._bits)
 
         def append_less(_: Index, elements: Value, lanes: Value | None) -> None:
             keys = self.keys.from_element(elements)
-            num_equal.value += k.select(_both(keys == splat, lanes), k.full(target.width, 1, target.dtype), 0)
-            less.append(keys, _both(keys < splat, lanes), lanes)
+            num_equal.add(_intersection(keys == splat, lanes))
+            less.append(keys, _intersection(keys < splat, lanes), lanes)
 
         source.visit(n, append_less)
-        end = k.assume_index(less.end.value + _total(num_equal.value, n), n + 1)
+        end = k.assume_index(less.end.value + num_equal.total, n + 1)
         equal = self._bits(splat)
         for i in k.range(less.end.value, end, target.width):
             target.store(i, equal, is_last=True)
-        greater = _Compressed(target, end, self._bits)
+        greater = _CompressedKeys(target, end, self._bits)
 
         def append_greater(_: Index, elements: Value, lanes: Value | None) -> None:
             keys = self.keys.from_element(elements)
-            greater.append(keys, _both(keys > splat, lanes), lanes, may_reach_end=True)
+            greater.append(keys, _intersection(keys > splat, lanes), lanes, may_reach_end=True)
 
         source.visit(n, append_greater)
 
@@ -219,16 +230,16 @@ class _PartitionedRow:
         low = self._sample(n, low_rank) if low_rank >= 0 else k.full(1, limits.min, scratch.dtype).min()
         high = self._sample(n, high_rank) if high_rank < _SAMPLE_ELEMENTS else k.full(1, limits.max, scratch.dtype).max()
         lows, highs = (k.full(scratch.width, bound, scratch.dtype) for bound in (low, high))
-        num_below = k.variable(k.full(scratch.width, 0, scratch.dtype))
-        candidates = _Compressed(scratch, 0)
+        num_below = _Counter(scratch)
+        candidates = _CompressedKeys(scratch, 0)
 
         def append(_: Index, elements: Value, lanes: Value | None) -> None:
             keys = self.keys.from_element(elements)
-            num_below.value += k.select(_both(keys < lows, lanes), k.full(scratch.width, 1, scratch.dtype), 0)
-            candidates.append(keys, _both((keys >= lows) & (keys <= highs), lanes), lanes)
+            num_below.add(_intersection(keys < lows, lanes))
+            candidates.append(keys, _intersection((keys >= lows) & (keys <= highs), lanes), lanes)
 
         source.visit(n, append)
-        below, count = _total(num_below.value, n), candidates.end.value
+        below, count = num_below.total, candidates.end.value
         is_bounded = (below <= self.kth) & (below + count > self.kth)
         with k.when(~is_bounded):
             self._copy_keys(n, source, scratch)

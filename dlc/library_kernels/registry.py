@@ -8,7 +8,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.interfaces import LibraryKernel
 from dlc.library_kernels import matrix_factorizations
 from dlc.library_kernels.axis_scans import accumulate, arg_extremum
-from dlc.library_kernels.bitonic_sort import sort_rows
+from dlc.library_kernels.bitonic_sort import bitonic_sort
 from dlc.library_kernels.decision_trees import forest
 from dlc.library_kernels.non_max_suppression import non_max_suppression
 from dlc.library_kernels.partition import partition
@@ -22,7 +22,7 @@ from dlc.plugins.tables import ExtensionTable
 _BUILTIN: dict[type[LibraryKernel], BodyTracer] = {
     dl.AccumulateOp: traced(accumulate),
     dl.ArgExtremumOp: traced(arg_extremum),
-    dl.BitonicSortOp: traced(sort_rows),
+    dl.BitonicSortOp: traced(bitonic_sort),
     dl.NetworkSortOp: traced(sort_columns),
     dl.RadixSortOp: traced(sort_digits),
     dl.SmallestKOp: traced(smallest),

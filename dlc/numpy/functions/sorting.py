@@ -13,7 +13,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dialects.dl.library_kernels.row_sorting import is_partition_faster
+from dlc.dialects.dl.library_kernels.row_sorting import has_permutable_keys, is_partition_faster
 from dlc.errors import ArgumentError, OutOfBoundsError, ShapeError
 from dlc.frontend.trace import Tracer, is_python_scalar
 from dlc.ir import Block, i32
@@ -107,7 +107,7 @@ def partition(x: ArrayLike, kth: int | Sequence[int], /, axis: int | None = -1, 
     x, axis = with_axis_or_flattened("partition", x, axis)
     position = _single_position(x, kth, axis)
     is_differentiated = isinstance(x, Tracer) and x.owner.derivative_orders > 0
-    if position is None or is_differentiated or not dl.PartitionOp.supports(element_type(x.dtype)):
+    if position is None or is_differentiated or not has_permutable_keys(element_type(x.dtype)):
         return sort(x, axis)
     return moveaxis(_partition_rows(moveaxis(x, axis, -1), position), -1, axis)
 

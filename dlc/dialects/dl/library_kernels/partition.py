@@ -9,12 +9,12 @@ import numpy as np
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.interfaces import RowwiseKernel
-from dlc.dialects.dl.library_kernels.row_sorting import NetworkSortOp, from_ordered_keys, to_ordered_keys
+from dlc.dialects.dl.library_kernels.row_sorting import from_ordered_keys, has_permutable_keys, to_ordered_keys
 from dlc.errors import DTypeError, ShapeError
-from dlc.ir import Attribute, IntegerAttr, TensorType, irdl_op_definition, operand_def, prop_def, result_def
+from dlc.ir import IntegerAttr, TensorType, irdl_op_definition, operand_def, prop_def, result_def
 from dlc.shapes.dims import is_known_less
 
-# The vectors that are compressed.
+# The size of the vectors that `vector.compress` compresses.
 PARTITION_VECTOR_BYTES = 32
 
 
@@ -33,14 +33,9 @@ class PartitionOp(RowwiseKernel):
     kth = prop_def(IntegerAttr)
     result = result_def(TensorType)
 
-    @staticmethod
-    def supports(element: Attribute) -> bool:
-        """Return whether the op partitions rows of this element type."""
-        return NetworkSortOp.supports(element) and scalar.bits(element) >= 32
-
     def infer(self) -> Sequence[Tensor]:
         element, shape, kth = element_type_of(self.x), shape_of(self.x), number(self.kth)
-        if not self.supports(element):
+        if not has_permutable_keys(element):
             raise DTypeError(f"{self.name}: x of {element}; expected signed integers or floats of 32 or 64 bits (C1)")
         if rank_of(self.x) != 2 or is_known_less(shape[1] * scalar.bits(element), 8 * PARTITION_VECTOR_BYTES):
             raise ShapeError(f"{self.name}: x of shape {shape}; expected rank 2 and rows of at least 32 bytes (C1, C2)")

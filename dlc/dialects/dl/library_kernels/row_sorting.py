@@ -57,8 +57,20 @@ def _require_signed_rows(name: str, x: SSAValue, rank: int) -> tuple[Size, ...]:
     return shape
 
 
+class _NetworkSort(RowwiseKernel):
+    """A sort along axis 1 with a network of comparisons."""
+
+    x = operand_def(TensorType)
+    descending = opt_prop_def(BoolAttr)
+    result = result_def(TensorType)
+
+    def reference(self, *operands: Array) -> Array:
+        keys = np.sort(to_ordered_keys(operands[0]), axis=1)
+        return from_ordered_keys(np.flip(keys, 1) if flag(self.descending) else keys, operands[0].dtype)
+
+
 @irdl_op_definition
-class NetworkSortOp(RowwiseKernel):
+class NetworkSortOp(_NetworkSort):
     """Sorts `x` [a, n, c] along its middle axis with a sorting network, Batcher's merge exchange (Knuth, 5.2.2 M).
 
     Ascending, or descending; NaN counts as the largest, -0 as below 0: see Note [Sorting integers]. The network sorts several
@@ -67,9 +79,6 @@ class NetworkSortOp(RowwiseKernel):
     """
 
     name = "dl.network_sort"
-    x = operand_def(TensorType)
-    descending = opt_prop_def(BoolAttr)
-    result = result_def(TensorType)
 
     @staticmethod
     def supports(element: Attribute) -> bool:
@@ -84,9 +93,10 @@ class NetworkSortOp(RowwiseKernel):
             raise ShapeError(f"{self.name}: x of shape {shape}; expected rank 3 and a middle size other than 0 (C1, C2)")
         return [tensor_type(shape, element)]
 
-    def reference(self, *operands: Array) -> Array:
-        keys = np.sort(to_ordered_keys(operands[0]), axis=1)
-        return from_ordered_keys(np.flip(keys, 1) if flag(self.descending) else keys, operands[0].dtype)
+
+def has_permutable_keys(element: Attribute) -> bool:
+    """Return whether kernels permute vectors of the sort keys of a type: signed integers or floats of 32 or 64 bits."""
+    return NetworkSortOp.supports(element) and scalar.bits(element) >= 32
 
 
 def to_ordered_keys(x: Array) -> Array:
@@ -108,37 +118,24 @@ def _ordered_bits(bits: Array) -> Array:
 
 
 @irdl_op_definition
-class BitonicSortOp(RowwiseKernel):
+class BitonicSortOp(_NetworkSort):
     """Sorts each row of `x` [a, n] with a bitonic network across the lanes of vectors, for few short rows.
 
     Ascending, or descending; NaN counts as the largest, -0 as below 0: see Note [Sorting integers].
-    (C1) `x` has rank 2 and a signed integer or float type of 32 or 64 bits; (C2) n is at most 1024 elements of 64 bytes, not 0,
-    and static in a kernel.
+    (C1) `x` has rank 2 and a signed integer or float type of 32 or 64 bits; (C2) n is 1 to 1024, and static in a kernel.
     """
 
     name = "dl.bitonic_sort"
-    x = operand_def(TensorType)
-    descending = opt_prop_def(BoolAttr)
-    result = result_def(TensorType)
-
-    @staticmethod
-    def supports(element: Attribute) -> bool:
-        """Return whether the op sorts rows of this element type."""
-        return NetworkSortOp.supports(element) and scalar.bits(element) >= 32
 
     def infer(self) -> Sequence[Tensor]:
         element, shape = element_type_of(self.x), shape_of(self.x)
-        if not self.supports(element):
+        if not has_permutable_keys(element):
             raise DTypeError(f"{self.name}: x of {element}; expected signed integers or floats of 32 or 64 bits (C1)")
         if rank_of(self.x) != 2 or is_known_less(shape[1], 1) or is_known_less(MAX_NETWORK_ELEMENTS, shape[1]):
             raise ShapeError(
                 f"{self.name}: x of shape {shape}; expected rank 2 and 1 to {MAX_NETWORK_ELEMENTS} columns (C1, C2)"
             )
         return [tensor_type(shape, element)]
-
-    def reference(self, *operands: Array) -> Array:
-        keys = np.sort(to_ordered_keys(operands[0]), axis=1)
-        return from_ordered_keys(np.flip(keys, 1) if flag(self.descending) else keys, operands[0].dtype)
 
 
 @dataclass(frozen=True)
@@ -306,7 +303,7 @@ def is_bitonic_sort_faster(outer_size: Size, n: Size, element: Attribute, bits: 
     """Return whether a bitonic network within each row is faster than sorting rows [outer, n] in any other way."""
     if not isinstance(n, int) or not isinstance(outer_size, int) or not _MIN_BITONIC_ELEMENTS <= n <= MAX_NETWORK_ELEMENTS:
         return False
-    if not BitonicSortOp.supports(element):
+    if not has_permutable_keys(element):
         return False
     levels = (n - 1).bit_length()
     vectors = (1 << levels) * scalar.bits(element) // (8 * _VECTOR_BYTES)
