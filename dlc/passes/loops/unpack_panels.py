@@ -1,4 +1,4 @@
-"""`unpack-panels`: compute what all register tiles of a panel of weights have in common once."""
+"""`unpack-panels`: hoist computations on a panel of weights out of the loop over its register tiles."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _READS = (vector.TransferReadOp, memref.LoadOp)
 
 @dataclass(frozen=True)
 class UnpackPanelsPass(TargetPass, KernelPass):
-    """Move computations that are the same in all iterations of a loop over register tiles before it, into a local panel.
+    """Hoist computations that are the same for all register tiles out of the loop over tiles, into a local panel.
 
         scf.for %r = 0 to 32 step 4 {
           scf.for %k = 0 to 128 iter_args(%acc) {
@@ -57,8 +57,8 @@ class UnpackPanelsPass(TargetPass, KernelPass):
           scf.for %k = 0 to 128 iter_args(%acc) { %w = vector.transfer_read %panel[%k, 0, 0];  … dot %x, %w …
 
     Packed weights are unpacked, and their scales converted, once for all rows of a product. The loop over register tiles has at
-    least four iterations, and the panel at most the size that the target's cost model states. The rows of a moved value are
-    equal, and it does not depend on buffers that the loop writes. Results do not change.
+    least four iterations, and the panel at most the size that the target's cost model states. The rows of a
+    hoisted value are equal, and it does not depend on buffers that the loop writes. Results do not change.
     """
 
     name = "unpack-panels"
@@ -68,11 +68,11 @@ class UnpackPanelsPass(TargetPass, KernelPass):
         for op in list(kernel.walk()):
             if isinstance(op, scf.ForOp) and (tiles := constant_range(op)) is not None and len(tiles) >= _MIN_TILES:
                 for loops in list(_reduction_nests(op)):
-                    _TileInvariants(op, loops, constants).move(max_bytes)
+                    _TileInvariants(op, loops, constants).hoist(max_bytes)
 
 
 def _reduction_nests(tiles: scf.ForOp) -> Iterator[list[scf.ForOp]]:
-    """Yield the perfect chains of counting loops in a loop over tiles whose innermost loop accumulates vectors."""
+    """Yield the perfect nests of loops with unit steps in a loop over tiles, where all loops carry accumulators."""
     for op in tiles.body.block.ops:
         loops, loop = list[scf.ForOp](), op
         while isinstance(loop, scf.ForOp) and (steps := constant_range(loop)) is not None:
@@ -96,15 +96,15 @@ class _TileInvariants:
         self.constants = constants
         self.body = loops[-1].body.block
         self.counters = [loop.body.block.args[0] for loop in loops]
-        self.written = {
+        self.written_buffers = {
             viewed_buffer(op.source if isinstance(op, vector.TransferWriteOp) else op.memref)
             for op in walk_ops(tiles, vector.TransferWriteOp, memref.StoreOp)
         }
-        self.known: dict[SSAValue, bool] = {}
+        self.invariance: dict[SSAValue, bool] = {}
 
-    def move(self, max_bytes: int) -> None:
-        """Move the values before the loop over tiles if they fit `max_bytes`."""
-        values = list(self.moved_values())
+    def hoist(self, max_bytes: int) -> None:
+        """Store the values in a panel before the loop over tiles if they fit `max_bytes`."""
+        values = list(self.hoisted_values())
         steps = [len(cast(range, constant_range(loop))) for loop in self.loops]
         if not values or prod(steps) * sum(_row_bytes(v) for v in values) > max_bytes:
             return
@@ -137,7 +137,7 @@ class _TileInvariants:
                 value.replace_all_uses_with(read)
         erase_unused(self.body)
 
-    def moved_values(self) -> Iterator[SSAValue]:
+    def hoisted_values(self) -> Iterator[SSAValue]:
         """Yield the vectors that are computed from invariant ones in the innermost loop, and that other ops read.
 
         Of the factors of a packed dot product, these are the words; none if these are pairs.
@@ -158,9 +158,9 @@ class _TileInvariants:
                 yield value
 
     def is_invariant(self, value: SSAValue) -> bool:
-        if value not in self.known:
-            self.known[value] = self.compute_invariance(value)
-        return self.known[value]
+        if value not in self.invariance:
+            self.invariance[value] = self.compute_invariance(value)
+        return self.invariance[value]
 
     def compute_invariance(self, value: SSAValue) -> bool:
         """Return whether a value is the same in all iterations of the loop over tiles and in all rows of a tile."""
@@ -172,10 +172,10 @@ class _TileInvariants:
         match op:
             case vector.TransferReadOp():
                 *rows, _ = op.permutation_map.data.results or (AffineConstantExpr(0),)
-                if viewed_buffer(op.source) in self.written or not all(isinstance(e, AffineConstantExpr) for e in rows):
+                if viewed_buffer(op.source) in self.written_buffers or not all(isinstance(e, AffineConstantExpr) for e in rows):
                     return False
             case memref.LoadOp():
-                if viewed_buffer(op.memref) in self.written:
+                if viewed_buffer(op.memref) in self.written_buffers:
                     return False
             case _ if not is_pure(op) or isinstance(op, vector.ShuffleOp | vector.ReductionOp | vector.ExtractOp):
                 return False
