@@ -25,7 +25,7 @@ from dlc.dialects.registry import make_context
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.graph import ModelFile, ModelSource
-from dlc.frontend.size_guards import SizeGuards, deciding_sizes, knowing_data_dependent_sizes
+from dlc.frontend.size_guards import SizeGuards, deciding_sizes, specializing_data_dependent_sizes
 from dlc.frontend.tflite import read_model
 from dlc.instrument.dump import NEXT, WEIGHTS
 from dlc.instrument.verify import verify
@@ -162,7 +162,7 @@ class Program:
         data_dependent_sizes = {symbol: sizes[symbol] for symbol in self.data_dependent_symbols if symbol in sizes}
 
         def reimport_for_data(shapes: Mapping[str, TensorShape]) -> Program:
-            with knowing_data_dependent_sizes(data_dependent_sizes):
+            with specializing_data_dependent_sizes(data_dependent_sizes):
                 return reimport(shapes)
 
         return replace(reimport_for_data(specs), reimport=reimport_for_data) if data_dependent_sizes else program

@@ -14,7 +14,7 @@ from dlc.dialects.dl.base import DlOp, PropertyValue, shape_of
 from dlc.dialects.dl.data_dependent.selection import SelectionOp, max_selection_sizes
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.errors import ShapeError
-from dlc.frontend.size_guards import known_data_dependent_sizes
+from dlc.frontend.size_guards import data_dependent_size_values
 from dlc.frontend.value_numbering import ValueNumbering
 from dlc.ir import Block, Operation, SSAValue
 from dlc.shapes.dims import Dim, Size
@@ -44,7 +44,7 @@ class DataDependentSizes:
         name = next(n for k in candidates if (n := f"count{k}") not in self._descriptions and n not in used_symbols)
         self._descriptions[name] = f"{name} is the result size of {op.name}" + (f" at {location}" if location else "")
         self._blocks[name] = self._active_blocks[-1]
-        return known_data_dependent_sizes.get().get(name, Dim.symbol(name))
+        return data_dependent_size_values.get().get(name, Dim.symbol(name))
 
     def is_data_dependent(self, size: Size) -> bool:
         """Return whether a size depends on data of the function."""

@@ -31,7 +31,7 @@ from dlc.dialects.dl.dtypes import is_bool, is_integer, numpy_dtype
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend import symbolic_arithmetic
 from dlc.frontend.shape_tensors import ComputedElement, shape_tensor_elements
-from dlc.frontend.size_guards import known_data_dependent_sizes
+from dlc.frontend.size_guards import data_dependent_size_values
 from dlc.frontend.value_numbering import ValueNumbering
 from dlc.ir import (
     Attribute,
@@ -144,7 +144,7 @@ class Emitter:
         self._symbols.add(symbol)
         self._local_symbols.add(symbol)
         self._data_dependent_symbols.add(symbol)
-        return known_data_dependent_sizes.get().get(symbol, Dim.symbol(symbol))
+        return data_dependent_size_values.get().get(symbol, Dim.symbol(symbol))
 
     def are_different(self, a: Size, b: Size, origin: str) -> bool:
         """Return whether two sizes differ for all values of the symbols; if that is undecidable, equality becomes a guard."""

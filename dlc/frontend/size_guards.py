@@ -18,9 +18,9 @@ from dlc.shapes.ranges import SizeRange
 
 # The node that is being imported, for messages.
 imported_node: ContextVar[str] = ContextVar("imported_node", default="")
-# The data-dependent sizes of a call, by symbol, while a model is imported for them: the program checks them when it runs.
-known_data_dependent_sizes: ContextVar[Mapping[str, int]] = ContextVar(
-    "known_data_dependent_sizes", default=MappingProxyType({})
+# The values of data-dependent sizes, by symbol, for which a model is imported: the program checks them when it runs.
+data_dependent_size_values: ContextVar[Mapping[str, int]] = ContextVar(
+    "data_dependent_size_values", default=MappingProxyType({})
 )
 
 
@@ -70,10 +70,10 @@ def deciding_sizes(decisions: SizeGuards) -> Generator[None]:
 
 
 @contextmanager
-def knowing_data_dependent_sizes(sizes: Mapping[str, int]) -> Generator[None]:
-    """Import a model in a `with` block for these data-dependent sizes, in addition to those that are known already."""
-    token = known_data_dependent_sizes.set({**known_data_dependent_sizes.get(), **sizes})
+def specializing_data_dependent_sizes(sizes: Mapping[str, int]) -> Generator[None]:
+    """Import a model in a `with` block for these values of data-dependent sizes, in addition to those of outer blocks."""
+    token = data_dependent_size_values.set({**data_dependent_size_values.get(), **sizes})
     try:
         yield
     finally:
-        known_data_dependent_sizes.reset(token)
+        data_dependent_size_values.reset(token)
