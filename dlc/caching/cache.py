@@ -166,8 +166,8 @@ class Cache:
     def read(self, kind: str, key: str, read: Callable[[Path], T]) -> T | None:
         """Return `read(path)` for the file of an entry; None without an entry.
 
-        If `read` raises DlcError or OSError, the entry is damaged and is removed; one that another process has removed
-        meanwhile is not.
+        If `read` raises DlcError or OSError, the entry is damaged and is removed, unless another process has removed it
+        meanwhile.
         """
         path = self.lookup(kind, key)
         if path is None:

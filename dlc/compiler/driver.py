@@ -173,7 +173,7 @@ def _compile(
 
 
 def _specialized_model(compilation: Compilation, dynamic: Specialization[Model] | None, reason: str | None) -> SpecializedModel:
-    """Return the model that is specialized at run time for sizes that no earlier specialization serves, for this reason.
+    """Return the model that is specialized at run time for sizes that no earlier specialization serves; `reason` says why.
 
     These are the sizes of the input symbols, or the data-dependent sizes if all input shapes are static. A model is imported
     again if its symbolic types do not hold for the sizes of a call, such as for those that clamp a slice.
@@ -301,8 +301,7 @@ def reason_to_specialize(compilation: Compilation) -> str | None:
 def emit(program: Program, format: str, target: str | Backend = "cpu", options: Options | None = None) -> str:
     """Return the IR at the end of a stage, or the kernels in a listing format of the target (`llvm`, `asm`, `opencl`).
 
-    Raises ShapeError for symbolic dimensions that the target does not support, and UnsupportedError for such data-dependent
-    sizes.
+    Raises ShapeError for symbolic dimensions, and UnsupportedError for data-dependent sizes, that the target does not support.
     """
     infos = ", ".join(map(str, (*program.inputs, *program.outputs)))
     options = options or Options()

@@ -47,10 +47,10 @@ class ComplexSchurForm(SchurForm):
             unit = k.maximum(larger_part(f.value), larger_part(g.value))
             with k.when(unit != 0):
                 a, b = f.value / unit, g.value / unit
-                size_of_a, size_of_b = modulus(a), modulus(b)
-                length = k.sqrt(k.fma(size_of_a, size_of_a, size_of_b * size_of_b))
-                phase = select(size_of_a == 0, 1, a / k.select(size_of_a == 0, 1, size_of_a))
-                cosine, sine = size_of_a / length, phase * conj(b) / length
+                abs_a, abs_b = modulus(a), modulus(b)
+                length = k.sqrt(k.fma(abs_a, abs_a, abs_b * abs_b))
+                phase = select(abs_a == 0, 1, a / k.select(abs_a == 0, 1, abs_a))
+                cosine, sine = abs_a / length, phase * conj(b) / length
                 self._rotate(i, j, after, cosine, sine)
                 with k.when(t > first):
                     h[i, before] = phase * (length * unit)

@@ -45,9 +45,9 @@ def smallest_divisor(norm: Value, dtype: Any) -> Value:
 
 @dataclass(frozen=True)
 class SchurForm(ABC):
-    """A matrix h that is reduced to Schur form in place, and the conjugate transpose of the unitary basis, if it is needed.
+    """A reduction of a matrix h to Schur form in place.
 
-    `real` and `imag` receive the eigenvalues.
+    `basis` receives the conjugate transpose of the unitary basis, if it is not None; `real` and `imag` the eigenvalues.
     """
 
     h: Any

@@ -130,11 +130,12 @@ def multi_dot(arrays: Sequence[ComplexArrayLike], /) -> Any:
 
 def matrix_power(x: ComplexArrayLike, n: int, /) -> Any:
     """Return the n-th power of each matrix; for negative n, of its inverse."""
-    integers, x, n = x, _square("matrix_power", x), operator.index(n)
-    if n >= 0 and not is_complex(integers):
-        x = operand(cast(ArrayLike, integers))
+    matrices, n = _square("matrix_power", x), operator.index(n)
     if n < 0:
-        x, n = cast(Operand, inv(x)), -n
+        x, n = cast(Operand, inv(matrices)), -n
+    else:
+        # Powers of integers are integers.
+        x = matrices if is_complex(x) else operand(cast(ArrayLike, x))
     if n == 0:
         return broadcast_to(astype(eye(x.shape[-1], dtype=real_dtype(x)), x.dtype), x.shape)
     result: Any = None

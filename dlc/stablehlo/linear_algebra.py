@@ -30,7 +30,7 @@ def _zero_info(x: Any) -> Any:
 
 
 def _zeros(node: StableHloNode, shape: Sequence[int], x: Any) -> Any:
-    """Return a result that is not requested, real or complex as `x`."""
+    """Return zeros for a result that the call does not request, complex if `x` is."""
     zeros = node.trace.value(np.zeros(shape, decompositions.real_dtype(x)))
     return Complex(zeros, zeros) if is_complex(x) else zeros
 

@@ -32,11 +32,8 @@ def rng_bit_generator(node: StableHloNode) -> Sequence[StableHloValue]:
     if DYNAMIC in shape or not is_integer(element):
         raise node.unsupported("only integers of a static shape are supported")
     dtype = numpy_dtype(element)
-    generate = (
-        _threefry_bits
-        if node.keyword(("DEFAULT", "PHILOX", "THREE_FRY"), "rng_algorithm", "algorithm") == "THREE_FRY"
-        else _philox_bits
-    )
+    algorithm = node.keyword(("DEFAULT", "PHILOX", "THREE_FRY"), "rng_algorithm", "algorithm")
+    generate = _threefry_bits if algorithm == "THREE_FRY" else _philox_bits
     next_state, bits = generate(state, shape, 64 if dtype.itemsize == 8 else 32)
     return [node.value(next_state), node.value(convert(bits, dtype))]
 
@@ -56,7 +53,10 @@ def _counters(first: Any, count: int) -> Any:
 
 
 def _threefry_bits(state: Any, shape: Sequence[int], width: int) -> tuple[Any, Any]:
-    """Each counter gives two words: one number of 64 bits, or two of 32 bits, which alternate along one axis."""
+    """Return the next state and bits of Threefry: two words per counter.
+
+    They are one number of 64 bits, or two of 32 bits, which alternate along one axis.
+    """
     axis = _halved_axis(shape)
     half = [(n + 1) // 2 if a == axis else n for a, n in enumerate(shape)]
     count = prod(shape if width == 64 else half)
@@ -81,7 +81,10 @@ def _halved_axis(shape: Sequence[int]) -> int:
 
 
 def _philox_bits(state: Any, shape: Sequence[int], width: int) -> tuple[Any, Any]:
-    """Each counter of 128 bits gives four words, of consecutive numbers. A state of two words has the key as high counter."""
+    """Return the next state and bits of Philox: four words per counter.
+
+    They are parts of consecutive numbers. If the state has two elements, its key is also the high half of the counter.
+    """
     has_high_counter = state.shape[0] == 3
     low, high = state[1], state[2 if has_high_counter else 0]
     count = -(-prod(shape) * width // 128)

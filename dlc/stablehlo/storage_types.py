@@ -24,11 +24,11 @@ _WIDE: Mapping[str, str] = {
     **dict.fromkeys(("f4E2M1FN", "f8E4M3FN", "f8E4M3FNUZ", "f8E5M2", "f8E5M2FNUZ", "f8E8M0FNU"), "f32"),
 }  # fmt: skip
 _WIDE_ELEMENTS = {STABLEHLO_ELEMENTS[narrow]: STABLEHLO_ELEMENTS[wide] for narrow, wide in _WIDE.items()}
-# These depend on the number of bits of the operand's type.
+# Ops whose results depend on the number of bits of the operand's type.
 _WIDTH_DEPENDENT = (
-    *("stablehlo.bitcast_convert", "stablehlo.shift_right_logical", "stablehlo.popcnt", "stablehlo.count_leading_zeros"),
-    *("stablehlo.rng_bit_generator", "chlo.mulhi", "chlo.next_after"),
-)
+    "stablehlo.bitcast_convert", "stablehlo.shift_right_logical", "stablehlo.popcnt", "stablehlo.count_leading_zeros",
+    "stablehlo.rng_bit_generator", "chlo.mulhi", "chlo.next_after",
+)  # fmt: skip
 
 
 def has_storage_only(node: StableHloNode) -> bool:

@@ -84,7 +84,7 @@ def _context(
 def evaluate_data_dependent_sizes(module: ModuleOp, inputs: Sequence[Array], weights: Mapping[str, Array]) -> dict[str, int]:
     """Return the data-dependent sizes of a program of `dl` ops for these inputs (in a loop, of the last iteration).
 
-    If the symbolic types do not hold for them, return those that are computed before. Raises ShapeError if there are none.
+    If the inputs violate a symbolic type, return the sizes that are computed before it. Raises ShapeError if there are none.
     """
     module = expand_for_evaluation(_with_sizes(module, "main", inputs))
     context = _context(module, "main", weights)
@@ -121,7 +121,7 @@ class DataDependentSizeError(Exception):
 def _with_sizes(module: ModuleOp, function: str, inputs: Sequence[Array]) -> ModuleOp:
     """Return the module with its symbolic sizes bound by the shapes of the inputs.
 
-    Raises OutOfDomainError if these violate a guard of a data-dependent size, such as of one that they make 0.
+    Raises OutOfDomainError if the inputs violate a guard of a data-dependent size, for example because it becomes 0.
     """
     sizes: dict[str, int] = {}
     ranges = size_ranges(module)

@@ -74,11 +74,11 @@ def promote_to_inexact(*xs: ComplexArrayLike) -> list[Operand]:
     operands = promote_to_float(*(part for pair in pairs for part in pair if part is not None))
     dtype = np.promote_types(operands[0].dtype, np.float32)
 
-    def converted(a: Any, b: Any) -> Operand:
+    def convert_parts(a: Any, b: Any) -> Operand:
         a = convert(a, dtype)
         return from_parts(a, zeros_like(a) if b is None else convert(b, dtype))
 
-    return [converted(*pair) for pair in pairs]
+    return [convert_parts(*pair) for pair in pairs]
 
 
 def _negate_component(x: Any) -> Any:
@@ -201,7 +201,7 @@ def _allclose(*args: Any, **settings: Any) -> Any:
 
 
 def _of_nonzero(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Extend a function of booleans, which are true for complex numbers other than 0."""
+    """Extend a function of booleans to complex numbers, which are true if they are not 0."""
 
     def extended(*operands: Any, **settings: Any) -> Any:
         return function(*(_not_equal(x, 0.0) if is_complex(x) else x for x in operands), **settings)
@@ -210,7 +210,7 @@ def _of_nonzero(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _like(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Extend a function that returns equal real elements of the shape and dtype of an array."""
+    """Extend a function that fills an array of the shape and dtype of `x` with a real number."""
 
     def extended(x: Any, dtype: AnyDType = None, **settings: Any) -> Any:
         target, real_part = x.dtype if dtype is None else as_dtype(dtype), _parts(x)[0]

@@ -121,10 +121,10 @@ def unpackbits(x: ArrayLike, /, axis: int | None = None, count: int | None = Non
     x, axis = with_axis_or_flattened("unpackbits", x, axis)
     if x.dtype != np.uint8:
         refuse(DTypeError(f"unpackbits: dtype {x.dtype}; expected uint8"))
-    # Each byte of a word keeps one bit of a copy of the element. Added to 127, it carries into the highest bit of the byte.
+    # Each byte of a word has one bit of a copy of the element. Added to 127, it carries into the highest bit of the byte.
     copies = multiply(convert(moveaxis(x, axis, -1), np.uint64), np.uint64(_LOW_BITS_OF_BYTES))
-    kept_bits = sum(1 << (9 * k if bitorder == "little" else 7 * (k + 1)) for k in range(8))
-    carries = add(bitwise_and(copies, np.uint64(kept_bits)), np.uint64(127 * _LOW_BITS_OF_BYTES))
+    selected_bits = sum(1 << (9 * k if bitorder == "little" else 7 * (k + 1)) for k in range(8))
+    carries = add(bitwise_and(copies, np.uint64(selected_bits)), np.uint64(127 * _LOW_BITS_OF_BYTES))
     word: Any = bitwise_and(bitwise_right_shift(carries, np.uint64(7)), np.uint64(_LOW_BITS_OF_BYTES))
     bits: Any = apply(dl.ViewAsOp, word, to=element_type(np.dtype(np.uint8)))
     if count is not None:

@@ -128,7 +128,7 @@ def erase_dead_ops(block: Block) -> None:
 
 
 def defines_sizes(op: Operation) -> bool:
-    """Return whether results of an op have data-dependent sizes; the program checks the one of a selection if it is static."""
+    """Return whether results of an op have data-dependent sizes; a selection has one even if static: the program checks it."""
     return isinstance(op, SelectionOp) or (isinstance(op, DataDependent) and not is_static(op.data_dependent_sizes))
 
 

@@ -113,10 +113,10 @@ class _BlockMerger:
             return False
         kernels = [self.kernels[d.symbol] for d in (first, second)]
         results = self._stored_results(first, second)
-        sizes, parts = [len(kernel.body.block.ops) for kernel in kernels], {_has_parts(kernel) for kernel in kernels}
+        sizes, have_parts = [len(kernel.body.block.ops) for kernel in kernels], list(map(_has_parts, kernels))
         if not 0 < len(results) <= _MAX_KERNEL_RESULTS or sum(sizes) > _MAX_KERNEL_OPS:
             return False
-        if True not in parts and min(sizes) > _MAX_SHORT_KERNEL_OPS:
+        if not any(have_parts) and min(sizes) > _MAX_SHORT_KERNEL_OPS:
             return False
         other_users = {use.operation for r in first.outputs for use in r.uses} - {second}
         if any(self._position(user) < self.positions[second] for user in other_users):
@@ -124,7 +124,7 @@ class _BlockMerger:
         forwarded = set(first.outputs) & set(second.arguments)
         parameters = [p for p, v in zip(kernels[1].body.block.args, second.arguments, strict=True) if v in forwarded]
         reads_elements = all(isinstance(use.operation, Elementwise) for p in parameters for use in p.uses)
-        if len(parts) > 1 or (forwarded and (True in parts or not reads_elements)):
+        if any(have_parts) != all(have_parts) or (forwarded and (any(have_parts) or not reads_elements)):
             return False
         if _num_elements(results[0]) <= _MAX_LAUNCH_BOUND_ELEMENTS:
             return True

@@ -57,7 +57,7 @@ class GcdOp(Composite):
         is_running = build(GreaterOp, b, build.scalar(0, like=b))
         body = Block(arg_types=[is_running.type, a.type, b.type])
         inner, (running, dividend, divisor) = DlBuilder(body, build.location), body.args
-        # That of a divisor of 0, which is not running, is unused.
+        # A divisor of 0 ends the loop of an element: its remainder is unused.
         remainder = _remainder(inner, dividend, divisor)
         next_running = inner(AndOp, running, inner(GreaterOp, remainder, inner.scalar(0, like=remainder)))
         next_states = (inner(SelectOp, running, divisor, dividend), inner(SelectOp, running, remainder, divisor))

@@ -77,10 +77,10 @@ class MatmulWeightOnlyDotOp(Contraction):
     With a `table` of 16 unsigned bytes, weights are its entries at the stored integers.
 
     With `words_per_sum`, for `u8i7` with step scales, sums of steps are multiplied by `factors` as integers: `row_scale` is
-    […, B], and the sum over all words of a block is exact if i32 holds it. Sums of pairs of products are added in 16 bits over
-    so many words, in which they wrap: the creator of the op proves that the true sums fit. `row_sums` are the starts of the
-    first sums of a step, as words of two i16: products of a negated zero point and the row integers of elements 4i and 4i + 1,
-    then 4i + 2 and 4i + 3.
+    […, B], and the sum over all words of a block is exact if i32 holds it. Sums of pairs of products are added in
+    16 bits over `words_per_sum` words. Partial sums may wrap, and the creator of the op proves that the totals fit. `row_sums`
+    are the initial values of the first sums of a step, as words of two i16: products of a negated zero point and the row
+    integers of elements 4i and 4i + 1, then 4i + 2 and 4i + 3.
 
     (C1) `dot` is one of those three, `bits` has a layout and is at most 6 for `u8i7`, and `parts` is 1, or 2 for bytes; a
     `table` has 16 entries, with 4 bits and not `u8i7`; `words_per_sum` requires `u8i7`, one part and step scales; (C2) `lhs`

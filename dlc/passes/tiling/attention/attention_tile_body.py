@@ -59,7 +59,7 @@ class AttentionTileBody(TileBody):
         super().emit_op(builder, nest_op, tile, operand_views)
 
     def annotate(self, op: Operation, nest_op: NestOp, tile: Tile, operand_views: Mapping[int, BufferView]) -> None:
-        """Compare and select instead of computing a maximum that propagates NaN, which takes four instructions on x86-64."""
+        """Compute row maxima by compare and select: a maximum that propagates NaN takes four instructions on x86-64."""
         if nest_op is not self.shift or not memref_of(op.operands[-1]).get_shape():
             return
         block = op.regions[0].block

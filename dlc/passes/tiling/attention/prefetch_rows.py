@@ -18,14 +18,14 @@ from dlc.passes.types import memref_of
 class RowPrefetcher:
     """Prefetch the rows of an operand for all queries of a task, a few cache lines in each step of a fused loop.
 
-    The task is the current one, or the one `num_queries_ahead` later.
+    The rows are those of the task whose first query is `query_offset` queries after that of the current one.
     """
 
     def __init__(
-        self, nest: SizedLoopNest, plan: FusedAttention, operand: tuple[NestOp, int], loop: FusedLoop, num_queries_ahead: int
+        self, nest: SizedLoopNest, plan: FusedAttention, operand: tuple[NestOp, int], loop: FusedLoop, query_offset: int
     ) -> None:
         nest_op, k = operand
-        self.plan, self.num_queries_ahead = plan, num_queries_ahead
+        self.plan, self.query_offset = plan, query_offset
         self.source, self.axes = nest_op.operands[k], nest_op.axes(k)
         access = nest_op.accesses[k]
         assert access is not None
@@ -44,7 +44,7 @@ class RowPrefetcher:
         for d, step, count in self.steps:
             offset = query.tile_offset if d == self.plan.query_dim else tile[d].offset
             position = builder.add(builder.multiply(position, count), builder.floordiv(offset, step))
-        first_query = builder.add(builder.subtract(query.offset, query.tile_offset), self.num_queries_ahead)
+        first_query = builder.add(builder.subtract(query.offset, query.tile_offset), self.query_offset)
         first_line = builder.multiply(position, self.lines_per_step)
         for n in range(self.lines_per_step):
             line = builder.add(first_line, n)
