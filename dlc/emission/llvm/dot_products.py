@@ -298,7 +298,7 @@ class LlvmDotProductWriter(LlvmByteTableWriter):
         self.bind(op.results[0], [self.dot(product.dot, *register) for register in words])
 
     def _words(self, value: SSAValue) -> Iterable[str]:
-        """Return the registers of the first operand of a dot product; those of deferred sums are computed one by one."""
+        """Return the registers of the first operand of a dot product; those of deferred sums are computed when read."""
         product = self.deferred.get(value.owner) if isinstance(value.owner, Operation) else None
         if product is None:
             return self.regs(value)

@@ -65,7 +65,7 @@ class FusedLoopChooser(TileRules):
 
     @property
     def prefetches_rows(self) -> bool:
-        """Whether the results fill the L2 cache, so that their lines, and those of the queries, come from beyond it."""
+        """True if the results fill the L2 cache, so that their lines, and those of the queries, come from beyond it."""
         result = self.nest.ops[-1].output
         elements = prod(self.nest.extents[d] for d in self.nest.ops[-1].dims if result.uses(d))
         return self.target.costs.prefetch is not None and elements >= self.target.costs.block_elements
