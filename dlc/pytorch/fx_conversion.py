@@ -39,7 +39,6 @@ _DTYPES: dict[Any, np.dtype[Any]] = {
     torch.complex64: np.dtype(np.complex64),
     torch.complex128: np.dtype(np.complex128),
 }  # fmt: skip
-_TORCH_DTYPES = {dtype: torch_dtype for torch_dtype, dtype in _DTYPES.items()}
 # Arguments about memory layout and placement, which have no meaning in a program.
 IGNORED_ARGUMENTS = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator", "requires_grad")
 

@@ -21,8 +21,9 @@ from dlc.ir import (
     shaped_like,
 )
 from dlc.passes.base import KernelPass
+from dlc.passes.kernel_values import element_of
 from dlc.passes.loops.elementary import error_function, exponential, logarithm, power, remainder, trigonometric
-from dlc.passes.loops.formula import Float, FormulaBuilder, FormulaConstants, element_of, find_format
+from dlc.passes.loops.formula import Float, FormulaBuilder, FormulaConstants, find_format
 
 Formula: TypeAlias = Callable[..., Float]
 

@@ -33,6 +33,7 @@ from dlc.ir import (
     math,
     shaped_like,
 )
+from dlc.passes.kernel_values import element_of
 
 Number: TypeAlias = "int | float"
 NO_FASTMATH = arith.FastMathFlagsAttr("none")
@@ -72,11 +73,6 @@ class FloatFormat:
         """Return the bits of a float, as a signed integer."""
         is_f32 = self.width == 32
         return struct.unpack("<i" if is_f32 else "<q", struct.pack("<f" if is_f32 else "<d", value))[0]
-
-
-def element_of(type: Attribute) -> Attribute:
-    """Return the element type of a vector type, or a scalar type itself."""
-    return cast(Any, type).element_type if isinstance(type, VectorType) else type
 
 
 @lru_cache(1024)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dlc.dialects.dl.scalar import constant_integer
-from dlc.ir import Block, BlockArgument, Context, Operation, SSAValue, arith, erase_op, func, memref, scf
+from dlc.ir import BlockArgument, Context, SSAValue, arith, erase_op, func, memref, scf
 from dlc.passes.base import KernelPass
 from dlc.passes.loops.iter_args import add_iter_args
+from dlc.passes.loops.static_loops import is_inside
 from dlc.passes.structured import ConstantPool, OpBuilder
 
 
@@ -107,7 +108,7 @@ def _linear(index: SSAValue, loop: scf.ForOp) -> _Linear | None:
     if number is not None:
         return _Linear(0, (), number)
     owner = index.owner
-    if not _is_inside(owner, loop):
+    if not is_inside(owner, loop):
         return _Linear(0, (index,), 0)
     if isinstance(owner, arith.AddiOp | arith.SubiOp):
         a, b = _linear(owner.lhs, loop), _linear(owner.rhs, loop)
@@ -118,13 +119,6 @@ def _linear(index: SSAValue, loop: scf.ForOp) -> _Linear | None:
         if not b.terms:
             return _Linear(a.coefficient - b.coefficient, a.terms, a.constant - b.constant)
     return None
-
-
-def _is_inside(owner: Operation | Block, loop: scf.ForOp) -> bool:
-    op = owner.parent_op() if isinstance(owner, Block) else owner
-    while op is not None and op is not loop:
-        op = op.parent_op()
-    return op is loop
 
 
 def _carry(loop: scf.ForOp, load: memref.LoadOp, stored: SSAValue, low: int, constants: ConstantPool) -> scf.ForOp:

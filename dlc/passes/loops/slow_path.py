@@ -34,7 +34,8 @@ from dlc.ir import (
     vector,
 )
 from dlc.passes import structured
-from dlc.passes.loops.formula import NO_FASTMATH, Bits, Bool, Float, FormulaBuilder, element_of, find_format
+from dlc.passes.kernel_values import element_of
+from dlc.passes.loops.formula import NO_FASTMATH, Bits, Bool, Float, FormulaBuilder, find_format
 
 Values = TypeVar("Values", bound="tuple[Bits | Float, ...]")
 

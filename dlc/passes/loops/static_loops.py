@@ -1,4 +1,4 @@
-"""Facts about `scf.for` loops with constant bounds, and their splitting."""
+"""Facts about `scf.for` loops, most with constant bounds, and their splitting."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from math import prod
 
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.scalar import constant_integer
-from dlc.ir import VectorType, scf
-from dlc.passes.loops.formula import element_of
+from dlc.ir import Block, Operation, VectorType, scf
+from dlc.passes.kernel_values import element_of
 from dlc.passes.structured import ConstantPool
 
 
@@ -15,6 +15,14 @@ def constant_range(loop: scf.ForOp) -> range | None:
     """Return the values of the induction variable of a loop with constant bounds and step; None for other loops."""
     low, high, step = map(constant_integer, (loop.lb, loop.ub, loop.step))
     return None if low is None or high is None or step is None else range(low, high, step)
+
+
+def is_inside(owner: Operation | Block, loop: scf.ForOp) -> bool:
+    """Return whether an op or block is in the body of a loop."""
+    op = owner.parent_op() if isinstance(owner, Block) else owner
+    while op is not None and op is not loop:
+        op = op.parent_op()
+    return op is loop
 
 
 def split_loop(loop: scf.ForOp, middle: int, constants: ConstantPool) -> scf.ForOp:

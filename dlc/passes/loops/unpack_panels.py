@@ -29,7 +29,7 @@ from dlc.ir import (
 )
 from dlc.passes.base import KernelPass, TargetPass
 from dlc.passes.loops.cse_kernels import erase_unused, is_pure
-from dlc.passes.loops.static_loops import constant_range
+from dlc.passes.loops.static_loops import constant_range, is_inside
 from dlc.passes.structured import ConstantPool, OpBuilder
 from dlc.passes.types import vector_type, viewed_buffer
 
@@ -165,7 +165,7 @@ class _TileInvariants:
     def compute_invariance(self, value: SSAValue) -> bool:
         """Return whether a value is the same in all iterations of the loop over tiles and in all rows of a tile."""
         op = value.owner
-        if not _is_inside(op, self.tiles):
+        if not is_inside(op, self.tiles):
             return _is_single_row(value) or _splat(value) is not None
         if isinstance(op, Block):
             return any(value is counter for counter in self.counters)
@@ -188,7 +188,7 @@ class _TileInvariants:
         if value in copies:
             return copies[value]
         op = value.owner
-        if isinstance(op, Block) or not _is_inside(op, self.tiles):
+        if isinstance(op, Block) or not is_inside(op, self.tiles):
             element, row = _splat(value), _first_row(value.type)
             if element is None:
                 return value
@@ -203,13 +203,6 @@ class _TileInvariants:
         row_op = op.create(operands=operands, result_types=types, properties=op.properties, attributes=op.attributes)
         copies[value] = builder.op(row_op, value.name_hint)
         return copies[value]
-
-
-def _is_inside(owner: Operation | Block, loop: scf.ForOp) -> bool:
-    op = owner.parent_op() if isinstance(owner, Block) else owner
-    while op is not None and op is not loop:
-        op = op.parent_op()
-    return op is loop
 
 
 def _vector(value: SSAValue) -> VectorType[Attribute]:
