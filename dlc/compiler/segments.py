@@ -18,7 +18,7 @@ from dlc.dialects.dims_attribute import DimsAttr
 from dlc.dialects.dl.base import shape_of
 from dlc.dialects.dl.data_dependent.selection import BindSizeOp
 from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dialects.dl.programs.control import Control, FailOp, captured_values
+from dlc.dialects.dl.programs.control import Control, FailOp, captured_values, read_values
 from dlc.dialects.dl.programs.program import SEGMENT, YieldOp
 from dlc.dialects.dl.programs.size_ranges import (
     equal_sizes,
@@ -149,11 +149,6 @@ def runs_on_host(op: Operation) -> bool:
     return contains(op, DataDependent, BindSizeOp)
 
 
-def _operands_and_captures(op: Operation) -> list[SSAValue]:
-    """Return the values that an op reads, including those that its regions capture."""
-    return [*op.operands, *(v for region in op.regions for v in captured_values(region.block))]
-
-
 def _constrained_sizes(module: ModuleOp) -> set[str]:
     """Return the data-dependent sizes that must equal others or have a fixed value."""
     return {*equal_sizes(module), *(symbol for symbol, r in size_ranges(module).items() if r.low == r.high)}
@@ -171,7 +166,7 @@ def _assign_segments(block: Block, constrained: Collection[str]) -> tuple[dict[O
     segment_of_size: dict[str, int] = {}
     min_segment = 0
     for op in block.ops:
-        sources = [v.owner for v in _operands_and_captures(op) if isinstance(v.owner, Operation)]
+        sources = [v.owner for v in read_values(op) if isinstance(v.owner, Operation)]
         sizes = [segment_of_size[s] for s in _collect_symbols(op) if s in segment_of_size]
         segment_of[op] = max((*(segment_of[s] + runs_on_host(s) for s in sources), *sizes, min_segment))
         if isinstance(op, BindSizeOp) and op.symbol in constrained:
@@ -203,7 +198,7 @@ def _build_segment(
     """Return a program of these ops and of the constants that they read."""
     body = _with_constants(ops, constant)
     defined_values = {r for op in body for r in op.results}
-    inputs = list(dict.fromkeys(v for op in body for v in _operands_and_captures(op) if v not in defined_values))
+    inputs = list(dict.fromkeys(v for op in body for v in read_values(op) if v not in defined_values))
     inputs += _missing_size_sources(body, inputs, size_sources)
     block = Block(arg_types=[v.type for v in inputs])
     mapper: dict[SSAValue, SSAValue] = dict(zip(inputs, block.args, strict=True))
@@ -263,7 +258,7 @@ def _with_constants(ops: Sequence[Operation], constant: set[Operation]) -> list[
         if operands_done:
             body[op] = None
         elif op not in body:
-            needed = [v.owner for v in _operands_and_captures(op) if isinstance(v.owner, Operation) and v.owner in constant]
+            needed = [v.owner for v in read_values(op) if isinstance(v.owner, Operation) and v.owner in constant]
             stack += [(op, True), *((source, False) for source in needed)]
     return list(body)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dlc.dialects import dl
+from dlc.dialects.dl.programs.control import read_values
 from dlc.ir import Block
 from dlc.passes.autodiff.bodies import (
     ForwardModeContext,
@@ -15,7 +16,7 @@ from dlc.passes.autodiff.bodies import (
     replace_yield,
     yielded_values,
 )
-from dlc.passes.autodiff.rules import is_differentiable, values_read
+from dlc.passes.autodiff.rules import is_differentiable
 from dlc.passes.autodiff.shapes import zeros
 from dlc.passes.autodiff.term import Term
 
@@ -39,7 +40,7 @@ def if_forward(op: dl.IfOp, context: ForwardModeContext) -> None:
 def if_reverse(op: dl.IfOp, context: ReverseModeContext) -> None:
     """Append an if op that computes the cotangents of the captured values; its bodies recompute the residuals."""
     seeds = {i: cotangent.value for i, r in enumerate(op.results) if (cotangent := context.take(r)) is not None}
-    captures = list(dict.fromkeys(v for v in values_read(op) if v in context.active))
+    captures = list(dict.fromkeys(v for v in read_values(op) if v in context.active))
     bodies: list[Block] = []
     for body in op.blocks:
         copy = clone_body_without_prints(body)

@@ -9,7 +9,7 @@ from typing import cast
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.build import DlBuilder
-from dlc.dialects.dl.programs.control import captured_values, has_effect
+from dlc.dialects.dl.programs.control import captured_values, has_effect, read_values
 from dlc.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from dlc.passes.autodiff.bodies import (
     ReverseModeContext,
@@ -19,7 +19,7 @@ from dlc.passes.autodiff.bodies import (
     yielded_values,
 )
 from dlc.passes.autodiff.recomputation import choose_saved_values
-from dlc.passes.autodiff.rules import active_states, is_differentiable, values_read
+from dlc.passes.autodiff.rules import active_states, is_differentiable
 from dlc.passes.autodiff.shapes import num_bytes, zeros
 from dlc.passes.autodiff.term import Term
 
@@ -205,14 +205,14 @@ class DifferentiatedStep:
         backward_values = {*self.seeds, *(v for o in backward for v in o.results)}
         forward_values = set[SSAValue]((*self.body.args, *(v for o in forward for v in o.results))) - backward_values
         backward_ops = _required_ops([*backward_results, *self.factors], backward)
-        read_values = dict.fromkeys([*(v for o in backward_ops for v in values_read(o)), *backward_results])
+        needed_values = dict.fromkeys([*(v for o in backward_ops for v in read_values(o)), *backward_results])
         # Elements of sequences are stacked, as are values of the step that are read after the loop.
         after_loop = [v for v in (*self.element_cotangents, *self.factors) if v in forward_values]
         stacked: set[SSAValue] = {*self.body.args[self.op.state_count :], *after_loop}
-        required = [v for v in read_values if v in forward_values - stacked]
+        required = [v for v in needed_values if v in forward_values - stacked]
         saved, repeated = choose_saved_values(required, forward_values - stacked, forward, self.op.steps)
-        read_values = dict.fromkeys([*read_values, *self.factors, *(v for o in repeated for v in o.operands), *saved])
-        residuals = [v for v in read_values if v in saved or (v in stacked and v in forward_values)]
+        needed_values = dict.fromkeys([*needed_values, *self.factors, *(v for o in repeated for v in o.operands), *saved])
+        residuals = [v for v in needed_values if v in saved or (v in stacked and v in forward_values)]
         outputs = list(dict.fromkeys([*self.element_cotangents, *(v for v in self.factors if v in backward_values)]))
         count = len(self.states)
         state_cotangents, output_cotangents = self.seeds[:count], self.seeds[count:]
@@ -254,7 +254,7 @@ def _backward_ops(body: Block, seeds: Sequence[SSAValue]) -> list[Operation]:
     """Return the ops of a body that depend on these values, in order."""
     backward_values, ops = set(seeds), list[Operation]()
     for op in body.ops:
-        if not isinstance(op, dl.YieldOp) and not backward_values.isdisjoint(values_read(op)):
+        if not isinstance(op, dl.YieldOp) and not backward_values.isdisjoint(read_values(op)):
             backward_values.update(op.results)
             ops.append(op)
     return ops
@@ -265,7 +265,7 @@ def _required_ops(values: Sequence[SSAValue], ops: Sequence[Operation]) -> list[
     required_values, required_ops = set(values), list[Operation]()
     for op in reversed(ops):
         if not required_values.isdisjoint(op.results) or has_effect(op):
-            required_values.update(values_read(op))
+            required_values.update(read_values(op))
             required_ops.insert(0, op)
     return required_ops
 

@@ -11,7 +11,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, shape_of, sizes
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.interfaces import RowComposite
-from dlc.dialects.dl.programs.control import Control
+from dlc.dialects.dl.programs.control import Control, read_values
 from dlc.dialects.location_text import location_prefix
 from dlc.errors import UnsupportedError
 from dlc.ir import Block, Operation, SSAValue, erase_op
@@ -21,7 +21,7 @@ from dlc.passes.autodiff.cotangents import Cotangent, SliceCotangent, sum_cotang
 from dlc.passes.autodiff.jvp_rules import JVP_RULES
 from dlc.passes.autodiff.loop_memory import bound_memory
 from dlc.passes.autodiff.partials import PARTIALS, partial
-from dlc.passes.autodiff.rules import derivative_location, mark_active, values_read
+from dlc.passes.autodiff.rules import derivative_location, mark_active
 from dlc.passes.autodiff.shapes import unbroadcast, zeros
 from dlc.passes.autodiff.term import Term
 from dlc.passes.autodiff.transpose_rules import NONDIFFERENTIABLE_OPERANDS, find_transpose_rule
@@ -145,7 +145,7 @@ class ReverseMode:
         linear: list[Operation] = []
         stand_ins: dict[Operation, dict[SSAValue, SSAValue]] = {}
         for op in list(scratch.ops):
-            differentiated = [v for v in dict.fromkeys(values_read(op)) if v in active]
+            differentiated = [v for v in dict.fromkeys(read_values(op)) if v in active]
             if differentiated:
                 linear.append(op)
             if isinstance(op, Control):

@@ -8,7 +8,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import Composite
-from dlc.dialects.dl.programs.control import Control, captured_values
+from dlc.dialects.dl.programs.control import Control, read_values
 from dlc.dialects.location_text import location_prefix
 from dlc.errors import UnsupportedError
 from dlc.ir import (
@@ -70,11 +70,6 @@ def is_differentiable(value: SSAValue) -> bool:
     return is_float(element_type_of(value))
 
 
-def values_read(op: Operation) -> Iterable[SSAValue]:
-    """Return the values that an op reads, including those that its bodies capture."""
-    return [*op.operands, *(v for region in op.regions for v in captured_values(region.block))]
-
-
 def mark_active(block: Block, wrt: Iterable[SSAValue]) -> set[SSAValue]:
     """Return the active values of a block, those that depend on `wrt`; active ops without a rule are decomposed.
 
@@ -85,7 +80,7 @@ def mark_active(block: Block, wrt: Iterable[SSAValue]) -> set[SSAValue]:
     while op is not None:
         next_op = op.next_op
         floats = [r for r in op.results if is_differentiable(r)]
-        if floats and type(op) not in ZERO and not active.isdisjoint(values_read(op)):
+        if floats and type(op) not in ZERO and not active.isdisjoint(read_values(op)):
             if has_rule(op):
                 active.update(floats if isinstance(op, Control) else floats[:1])
             elif isinstance(op, Composite):

@@ -13,7 +13,7 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.interfaces import DataDependent, LibraryKernel
-from dlc.dialects.dl.programs.control import FailOp, IfOp, ScanOp, WhileOp
+from dlc.dialects.dl.programs.control import FailOp, IfOp, ScanOp, WhileOp, read_values
 from dlc.dialects.dl.programs.program import YieldOp
 from dlc.ir import Block, Operation, Region, SSAValue, arith, i64, index, scf
 from dlc.passes.kernel_builder import KernelBuilder
@@ -35,7 +35,7 @@ from dlc.passes.loop_kernels.elements import (
     store_all,
 )
 from dlc.passes.loop_kernels.lanes import Lanes
-from dlc.passes.loop_kernels.schedule import overwritten_values, read_values, scheduled
+from dlc.passes.loop_kernels.schedule import overwritten_values, scheduled
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.types import memref_of
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import DlOp
-from dlc.dialects.dl.programs.control import ScanOp, has_effect
+from dlc.dialects.dl.programs.control import ScanOp, has_effect, read_values
 from dlc.ir import Operation
-from dlc.passes.loop_kernels.schedule import read_values
 
 # Note [Loops and their reverse in one kernel]
 #

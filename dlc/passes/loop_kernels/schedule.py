@@ -7,18 +7,13 @@ from math import prod
 from typing import TypeAlias
 
 from dlc.dialects.dl.interfaces import ScatterLike
-from dlc.dialects.dl.programs.control import IfOp, ScanOp, WhileOp, captured_values
+from dlc.dialects.dl.programs.control import IfOp, ScanOp, WhileOp, read_values
 from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.loop_kernels.element_ops import Shape
 from dlc.passes.loop_kernels.elements import MAX_REGISTER_ELEMENTS, NotLowerableError
 
 # The ops that must precede each op of a body, in a fixed order.
 Predecessors: TypeAlias = "Mapping[Operation, Mapping[Operation, None]]"
-
-
-def read_values(op: Operation) -> list[SSAValue]:
-    """Return the values of the enclosing blocks that an op and its bodies read."""
-    return [*op.operands, *(v for region in op.regions for v in captured_values(region.block))]
 
 
 def overwritten_values(op: Operation, shape: Shape) -> Iterator[SSAValue]:

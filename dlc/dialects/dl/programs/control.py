@@ -344,6 +344,11 @@ def require_condition(op: Control, condition: SSAValue) -> None:
         raise VerifyException(f"{op.name}: condition of type {condition.type}; expected a rank-0 bool (C1)")
 
 
+def read_values(op: Operation) -> list[SSAValue]:
+    """Return the values of the enclosing blocks that an op and its bodies read."""
+    return [*op.operands, *(v for region in op.regions for v in captured_values(region.block))]
+
+
 def captured_values(block: Block) -> list[SSAValue]:
     """Return the values of enclosing blocks that a body and its nested bodies read: without duplicates, in program order."""
     defined: set[SSAValue] = set()
