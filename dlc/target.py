@@ -76,7 +76,7 @@ class Target:
 
     @property
     def can_compress(self) -> bool:
-        """Return whether vectors are permuted by masks in a few instructions (`vector.compress`)."""
+        """True if the target compresses vectors by masks in a few instructions (`vector.compress`)."""
         return "avx2" in self.features
 
     @property

@@ -50,7 +50,7 @@ class DataDependentSizes:
         """Return whether a size depends on data of the function."""
         return isinstance(size, Dim) and not self._blocks.keys().isdisjoint(size.symbols())
 
-    def largest(self, size: Size) -> Size:
+    def largest_value(self, size: Size) -> Size:
         """Return a size with each data-dependent symbol replaced by its maximum, or by 1 if it has none."""
         max_sizes = max_selection_sizes(self._active_blocks)
         bound = largest_size(size, {symbol: 1 if maximum is None else maximum for symbol, maximum in max_sizes.items()})

@@ -31,7 +31,7 @@ from dlc.shapes.traced_dims import TracedSize
 
 # Elements per iteration of loops that count or scatter keys, to amortize the loop overhead.
 _UNROLLED_ELEMENTS = 4
-# More counts than those of a radix sort: 32 KiB of them, each of at least this many elements on average.
+# Maximum counts of a counting sort of long rows, which take 32 KiB, and minimum elements of a row per count.
 _MAX_CACHED_COUNTS, _MIN_ELEMENTS_PER_COUNT = 1 << 13, 8
 # Side of the square blocks that are transposed in registers, in elements.
 _TRANSPOSE_TILE_ELEMENTS = 8
@@ -196,8 +196,8 @@ def _sort_row_by_digits(op: dl.RadixSortOp, x: ArrayReference, y: ArrayReference
 def _max_counted_values(op: dl.RadixSortOp, n: TracedSize) -> int:
     """Return the number of values up to which a row of n elements is sorted by counting, 0 for never.
 
-    These values have the same last digit if there are several digits, and as many counts as a radix sort at most, or in long
-    rows as many as the L1 cache holds.
+    These values have the same last digit if there are several digits. Their counts are not more than those of a radix sort, or
+    in long rows than the L1 cache holds.
     """
     digits = op.digits
     if not isinstance(n, int) or digits[0].shift:

@@ -55,7 +55,7 @@ def _element_width(value: SSAValue) -> int:
 
 
 def convert_clamped(writer: LlvmWriter, op: Operation) -> None:
-    """Emit an exact conversion of such integers; nothing for a truncation that is only widened."""
+    """Emit an exact conversion of integers from clamped floats; nothing for a truncation that is only widened again."""
     converted = _converted(op)
     assert converted is not None
     if isinstance(op, arith.TruncIOp) and all(is_exact_conversion(use.operation) for use in op.result.uses):

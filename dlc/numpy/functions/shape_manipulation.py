@@ -73,7 +73,7 @@ def _inferred_size(x: Operand, target: Sequence[Size]) -> Size | None:
     dividend, divisor = inferred_reshape(untraced(x.shape), target)
     if isinstance(x, Tracer) and x.owner.is_data_dependent(divisor):
         # Where nothing can be selected, sizes are 0 while tracing, and cancel if they are at the same axis.
-        if is_less(x, x.owner.data_dependent_sizes.largest(divisor), 1, "reshape"):
+        if is_less(x, x.owner.data_dependent_sizes.largest_value(divisor), 1, "reshape"):
             return None
         dividend, divisor = x.owner.data_dependent_sizes.cancel_common_factors(dividend, divisor)
     is_undefined = is_less(x, divisor, 1, "reshape") or are_different(x, dividend % divisor, 0, "reshape")

@@ -26,7 +26,8 @@ from dlc.shapes.dims import is_static
 
 # Maximum ops of a merged kernel, which bounds the time to compile it, and maximum results: each one needs an address.
 _MAX_KERNEL_OPS, _MAX_KERNEL_RESULTS = 384, 8
-# Maximum ops of the shorter one of two kernels without parts: a longer one gains little, and `form-kernels` ended it.
+# Maximum ops of the shorter one of two kernels without parts: longer ones gain little, and merged kernels of repeated formulas
+# are no longer equal, so that each one is compiled.
 _MAX_SHORT_KERNEL_OPS = 48
 # Minimum part, in percent, of the bytes that two kernels read and write that the merged kernel does not.
 _MIN_SAVED_PERCENT = 25

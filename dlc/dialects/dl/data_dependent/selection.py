@@ -74,7 +74,7 @@ class SelectionOp(DataDependent, ABC):
 
 
 def max_selection_sizes(blocks: Iterable[Block]) -> dict[str, Size | None]:
-    """Return the upper bound of each data-dependent symbol of the selections in these blocks; None if there is none."""
+    """Return the maximum of the data-dependent symbol of each selection in these blocks; None if it has no maximum."""
     selections = (op for block in blocks for op in block.walk() if isinstance(op, SelectionOp))
     return {str(op.count): op.max_size for op in selections if isinstance(op.count, Dim)}
 

@@ -76,7 +76,8 @@ def _exact_type(element: Attribute) -> Attribute:
 def _remainder(build: DlBuilder, x: SSAValue, y: SSAValue) -> SSAValue:
     """Return the remainder of integers, which floats may represent.
 
-    A quotient of floats does not round up to an integer: it is below it by at least 1/y, and the float has more bits than x.
+    The truncated quotient of floats is exact: another quotient than an integer is below the next one by at least 1/y, and the
+    float has enough mantissa bits that it does not round up.
     """
     if element_type_of(x) not in (f32, f64):
         return build(ModOp, x, y)

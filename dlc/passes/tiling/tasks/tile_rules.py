@@ -39,7 +39,7 @@ class TileRules:
         # The operand with fewer vectors or broadcasts stays in registers, the other one is streamed. If an operand repeats
         # elements, each accumulator needs a separate vector of it, which is shuffled in each k iteration.
         registers = self.target.vector_registers
-        # Of 16 registers, the integer sums of a step need as many as the accumulators.
+        # With 16 registers, the integer sum of a step takes another register per element.
         sums_in_registers = nest_op.sums_integers and registers <= 16
         accumulators_per_element = nest_op.num_accumulators + sums_in_registers
         has_repeated_operand = self.has_repeated_operand(nest_op)
