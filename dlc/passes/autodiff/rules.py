@@ -29,7 +29,7 @@ from dlc.plugins.tables import ExtensionTable
 # The name of the location that wraps the location of the differentiated op.
 DERIVATIVE = "derivative"
 # Ops whose derivative is zero by definition.
-ZERO: tuple[type[DlOp], ...] = (dl.StopGradientOp, dl.BitcastOp)
+ZERO: tuple[type[DlOp], ...] = (dl.StopGradientOp, dl.BitcastOp, dl.ViewAsOp)
 _CREATED_AFTER_AUTODIFF = "the compiler only creates it after differentiation"
 _FACTORIZATION_HINT = "differentiate the functions of dlc.numpy.linalg that use it, without the complete columns of Q or U"
 # Ops of floats that have no derivative, with the reason.

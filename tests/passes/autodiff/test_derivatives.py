@@ -23,7 +23,7 @@ _DOMAINS = {dl.AcoshOp: (1.2, 1.8)}
 # Ops that are not differentiable functions of their float operands.
 _NOT_SMOOTH: dict[type[DlOp], str] = {
     dl.CastOp: "between floats it is tested in programs; to integers its derivative is 0",
-    dl.BitcastOp: "the bits of a number are no smooth function of it",
+    **dict.fromkeys((dl.BitcastOp, dl.ViewAsOp), "the bits of a number are no smooth function of it"),
     dl.ModOp: "tested at chosen points",
     dl.FloordivOp: "0 but for steps",
     dl.UniqueOp: "has no derivative",
@@ -118,9 +118,7 @@ _NO_FLOATS: dict[type[DlOp], str] = {
     ),
     **dict.fromkeys((dl.NonzeroOp, dl.TrueIndicesOp, dl.BinarySearchOp, dl.ArgExtremumOp), "its result is places"),
     **dict.fromkeys((dl.DecodeImageOp, *dl.op_classes_of(dl.strings)), "bytes or strings"),
-    **dict.fromkeys(
-        (dl.RadixSortOp, dl.SmallestKOp, dl.OrderStatisticsOp, dl.ViewAsOp, dl.DynamicIotaOp, dl.GcdOp), "of integers"
-    ),
+    **dict.fromkeys((dl.RadixSortOp, dl.SmallestKOp, dl.OrderStatisticsOp, dl.DynamicIotaOp), "of integers"),
     dl.RandomBitsOp: "its result is bits",
 }
 
