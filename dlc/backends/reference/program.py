@@ -31,12 +31,12 @@ from dlc.dialects.dl.programs.binding import bind_dims, bound_kernel, bound_op
 from dlc.dialects.dl.programs.control import Control, ScanOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, output_aliases
 from dlc.dialects.dl.programs.size_ranges import guards_of, size_ranges
-from dlc.dialects.entry import outputs_of, sizes_of
+from dlc.dialects.entry import entry_of, outputs_of, sizes_of
 from dlc.errors import ShapeError
 from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func, walk_ops
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 from dlc.runtime.program.size_binding import OutOfDomainError
-from dlc.shapes.dims import is_static, substitute
+from dlc.shapes.dims import Dim, is_static, substitute
 from dlc.shapes.input_sizes import bind_sizes
 from dlc.shapes.ranges import require_in_range
 
@@ -84,8 +84,11 @@ def _context(
 def evaluate_data_dependent_sizes(module: ModuleOp, inputs: Sequence[Array], weights: Mapping[str, Array]) -> dict[str, int]:
     """Return the data-dependent sizes of a program of `dl` ops for these inputs (in a loop, of the last iteration).
 
-    If the inputs violate a symbolic type, return the sizes that are computed before it. Raises ShapeError if there are none.
+    Sizes in bodies that do not run are 0. If the inputs violate a symbolic type, return the sizes that are computed before it.
+    Raises ShapeError if there are none.
     """
+    computed = walk_ops(entry_of(module), DataDependent)
+    symbols = [str(size) for op in computed for size in op.data_dependent_sizes if isinstance(size, Dim)]
     module = expand_for_evaluation(_with_sizes(module, "main", inputs))
     context = _context(module, "main", weights)
     try:
@@ -94,7 +97,8 @@ def evaluate_data_dependent_sizes(module: ModuleOp, inputs: Sequence[Array], wei
     except ShapeError:
         if not context.sizes:
             raise
-    return context.sizes
+        return context.sizes
+    return dict.fromkeys(symbols, 0) | context.sizes
 
 
 def call(
