@@ -11,7 +11,7 @@ import numpy as np
 
 from dlc import lax
 from dlc.calculus.batching import vmap
-from dlc.errors import DlcError, ShapeError
+from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.trace import current_trace
 from dlc.numpy import (
     abs,
@@ -46,7 +46,7 @@ from dlc.solve.stochastic import (
     equation_of,
     path_step,
 )
-from dlc.solve.vectors import ravel, require_solver
+from dlc.solve.vectors import ravel, require_kind
 from dlc.traced_functions.derivatives import constant
 
 __all__ = ["ConstantStepSize", "DiffEqSolution", "Event", "PIDController", "SaveAt", "diffeqsolve"]
@@ -153,18 +153,22 @@ def diffeqsolve(
     Differentiable with respect to `y0`, `args`, the times and all values that the terms close over. The derivative is that of
     the accepted steps, with constant lengths except for the last one. Reverse mode stores up to `max_steps` states.
 
-    Raises DlcError for constant steps without `dt0`, for adaptive steps of a method without an error estimate, for a stochastic
+    Raises ShapeError for terms whose results are no pytrees like `y0`, DTypeError for an event that is no real scalar, and
+    DlcError for constant steps without `dt0`, for adaptive steps of a method without an error estimate, for a stochastic
     method without noise, and for noise with an implicit method, adaptive steps or an event.
     """
     api_name = "dlc.solve.diffeqsolve"
     is_adaptive = isinstance(stepsize_controller, PIDController)
-    require_solver(api_name, solver, Method, EulerHeun, ItoMilstein, StratonovichMilstein, SRA1)
+    require_kind(api_name, "solver", solver, Method, EulerHeun, ItoMilstein, StratonovichMilstein, SRA1)
+    require_kind(api_name, "stepsize_controller", stepsize_controller, ConstantStepSize, PIDController)
     if is_adaptive and isinstance(solver, Method) and solver.error_weights is None:
         refuse(DlcError(f"{api_name}: the solver has no error estimate; use ConstantStepSize, or another solver such as Tsit5"))
     if dt0 is None and not is_adaptive:
         refuse(
             DlcError(f"{api_name}: dt0 is None; give the length of the steps, or stepsize_controller=PIDController(rtol, atol)")
         )
+    if isinstance(dt0, int | float) and not builtins.abs(dt0) > 0:
+        refuse(DlcError(f"{api_name}: dt0 = {dt0}; expected the length of a step, which is not 0"))
     y, unravel = ravel(api_name, y0)
 
     slope, diffusion = equation_of(api_name, terms, args, unravel, y)
@@ -172,7 +176,13 @@ def diffeqsolve(
 
     def event_value(t: Any, y: Any) -> Any:
         assert event is not None
-        return convert(event.cond_fn(t, unravel(y), args), y.dtype)
+        value = operand(event.cond_fn(t, unravel(y), args))
+        if value.dtype.kind in "bc" or value.shape:
+            got = f"an array of dtype {value.dtype} and shape {value.shape}"
+            refuse(
+                DTypeError(f"{api_name}: event returned {got}; expected a real scalar that changes its sign: y - 1, not y < 1")
+            )
+        return convert(value, y.dtype)
 
     problem = _Problem(
         f=slope,

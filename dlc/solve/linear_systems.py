@@ -11,7 +11,7 @@ from dlc import lax
 from dlc.errors import ShapeError
 from dlc.numpy import abs, at, concat, greater, less, linalg, logical_and, max, maximum, sqrt, where, zeros
 from dlc.numpy.apply import ArrayLike, operand, refuse
-from dlc.solve.vectors import Solution, flat, ravel, require_solver
+from dlc.solve.vectors import Solution, flat, ravel, require_kind
 
 __all__ = ["CG", "GMRES", "BiCGStab", "linear_solve"]
 
@@ -57,7 +57,7 @@ def linear_solve(
     Raises ShapeError for a matrix that does not fit the vector.
     """
     api_name = "dlc.solve.linear_solve"
-    require_solver(api_name, solver, CG, BiCGStab, GMRES)
+    require_kind(api_name, "solver", solver, CG, BiCGStab, GMRES)
     right_side, unravel = ravel(api_name, vector)
     if callable(operator):
         matvec = flat(api_name, operator, unravel, right_side)

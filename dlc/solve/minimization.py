@@ -29,9 +29,9 @@ from dlc.numpy import (
     where,
     zeros,
 )
-from dlc.numpy.apply import operand, refuse
+from dlc.numpy.apply import convert, operand, refuse
 from dlc.solve.linear_systems import CG, iterate
-from dlc.solve.vectors import Solution, flat, ravel, require_solver
+from dlc.solve.vectors import Solution, ravel, require_kind
 
 __all__ = ["BFGS", "LBFGS", "LevenbergMarquardt", "least_squares", "minimise"]
 
@@ -67,7 +67,7 @@ def minimise(fn: Callable[[Any, Any], Any], solver: Minimizer, y0: Any, args: An
     Raises ShapeError for a value of `fn` with axes.
     """
     api_name = "dlc.solve.minimise"
-    require_solver(api_name, solver, BFGS, LBFGS)
+    require_kind(api_name, "solver", solver, BFGS, LBFGS)
     guess, unravel = ravel(api_name, y0)
 
     def objective(x: Any) -> Any:
@@ -96,9 +96,11 @@ def least_squares(
     Iterations end when no component of half the gradient exceeds `gtol`; derivatives are those of `minimise`.
     """
     api_name = "dlc.solve.least_squares"
-    require_solver(api_name, solver, LevenbergMarquardt)
+    require_kind(api_name, "solver", solver, LevenbergMarquardt)
     guess, unravel = ravel(api_name, y0)
-    residuals = flat(api_name, lambda y: fn(y, args), unravel, guess)
+
+    def residuals(x: Any) -> Any:
+        return convert(ravel(api_name, fn(unravel(x), args))[0], guess.dtype)
 
     def gradient(x: Any) -> Any:
         value, pull = vjp(residuals, x)

@@ -13,7 +13,7 @@ from dlc.calculus.jacobians import jacfwd
 from dlc.errors import ShapeError
 from dlc.numpy import abs, eye, greater, less, linalg, logical_and, max, maximum, reshape, sign, sum, where
 from dlc.numpy.apply import ArrayLike, convert, refuse
-from dlc.solve.vectors import Solution, flat, ravel, require_solver
+from dlc.solve.vectors import Solution, flat, ravel, require_kind
 
 __all__ = ["Bisection", "FixedPointIteration", "Newton", "dense_solve", "fixed_point", "root_find"]
 
@@ -47,16 +47,23 @@ RootFinder: TypeAlias = Newton | Bisection
 def root_find(
     fn: Callable[[Any, Any], Any], solver: RootFinder, y0: Any, args: Any = None, *, max_steps: int = 256
 ) -> Solution:
-    """Return the root y of fn(y, args), starting from `y0`, an array or a pytree; fn(y, args) has its structure.
+    """Return the root y of fn(y, args), starting from `y0`, an array or a pytree; fn(y, args) has as many elements.
 
     Iterations end when the step is at most atol + rtol · |y| in the root-mean-square norm. Differentiable with respect to
     `args` and all values that `fn` closes over, not with respect to `y0`.
 
-    Raises ShapeError for Bisection of more than one unknown.
+    Raises ShapeError for another number of values than unknowns, and for Bisection of more than one unknown.
     """
-    require_solver("dlc.solve.root_find", solver, Newton, Bisection)
+    require_kind("dlc.solve.root_find", "solver", solver, Newton, Bisection)
     guess, unravel = ravel("dlc.solve.root_find", y0)
-    function = flat("dlc.solve.root_find", lambda y: fn(y, args), unravel, guess)
+
+    def function(x: Any) -> Any:
+        value = convert(ravel("dlc.solve.root_find", fn(unravel(x), args))[0], guess.dtype)
+        if value.shape != guess.shape:
+            count = f"{value.shape[0]} values for {guess.shape[0]} unknowns"
+            refuse(ShapeError(f"dlc.solve.root_find: fn returned {count}; expected as many; least_squares solves such systems"))
+        return value
+
     if isinstance(solver, Bisection) and guess.shape != (1,):
         refuse(ShapeError(f"dlc.solve.root_find: Bisection of {guess.shape[0]} unknowns; expected one; use Newton for several"))
     return _implicit(function, guess, unravel, lambda f, x: _find(f, x, solver, max_steps))
@@ -70,8 +77,11 @@ def fixed_point(
     *,
     max_steps: int = 256,
 ) -> Solution:
-    """Return y with fn(y, args) = y, starting from `y0`; as `root_find` for fn(y, args) - y."""
-    require_solver("dlc.solve.fixed_point", solver, FixedPointIteration, Newton)
+    """Return y with fn(y, args) = y, starting from `y0`; as `root_find` for fn(y, args) - y.
+
+    Raises ShapeError for a function whose result is no pytree like `y0`.
+    """
+    require_kind("dlc.solve.fixed_point", "solver", solver, FixedPointIteration, Newton)
     guess, unravel = ravel("dlc.solve.fixed_point", y0)
     function = flat("dlc.solve.fixed_point", lambda y: fn(y, args), unravel, guess)
     return _implicit(lambda y: function(y) - y, guess, unravel, lambda f, x: _find(f, x, solver, max_steps))

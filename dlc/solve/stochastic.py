@@ -11,7 +11,7 @@ from dlc.numpy import sqrt
 from dlc.numpy.apply import ArrayLike, convert, refuse
 from dlc.random import fold_in, normal
 from dlc.solve.runge_kutta import Method
-from dlc.solve.vectors import ravel
+from dlc.solve.vectors import ravel, ravel_like
 
 __all__ = [
     "SRA1", "ControlTerm", "EulerHeun", "ItoMilstein", "MultiTerm", "ODETerm", "StochasticMethod", "StratonovichMilstein",
@@ -138,7 +138,7 @@ def _apply(diffusion: Any, increment: Any) -> Any:
 def equation_of(api_name: str, terms: Any, args: Any, unravel: Callable[[Any], Any], like: Any) -> tuple[Any, Diffusion | None]:
     """Return the drift of `terms` as a function of t and vectors y, and the diffusion if there is one.
 
-    Raises ShapeError for a diffusion whose shape does not fit the noise.
+    Raises ShapeError for a drift that is no pytree like y, and for a diffusion whose shape does not fit the noise.
     """
     if isinstance(terms, ODETerm) or not isinstance(terms, MultiTerm):
         drift = terms.vector_field if isinstance(terms, ODETerm) else terms
@@ -146,7 +146,11 @@ def equation_of(api_name: str, terms: Any, args: Any, unravel: Callable[[Any], A
         drift = terms.drift.vector_field
 
     def on_vectors(function: Callable[[Any, Any, Any], Any]) -> Field:
-        return lambda t, y: convert(ravel(api_name, function(t, unravel(y), args))[0], like.dtype)
+        def call(t: Any, y: Any) -> Any:
+            unknowns = unravel(y)
+            return ravel_like(api_name, function(t, unknowns, args), unknowns, like.dtype)
+
+        return call
 
     if not isinstance(terms, MultiTerm):
         return on_vectors(drift), None

@@ -51,17 +51,34 @@ def ravel(api_name: str, pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     return concat([reshape(x, (-1,)) for x in floats]), unravel
 
 
+def ravel_like(api_name: str, result: Any, unknowns: Any, dtype: np.dtype[Any]) -> Any:
+    """Return the result of a function of `unknowns`, a pytree like these, as one vector of this dtype.
+
+    Raises ShapeError for another structure or another shape of an array.
+    """
+    returned, expected = tree.flatten(result), tree.flatten(unknowns)
+    if returned[1] != expected[1]:
+        refuse(ShapeError(f"{api_name}: the function returned {returned[1]}; expected {expected[1]}, as the unknowns"))
+    for leaf, unknown in zip(returned[0], expected[0], strict=True):
+        if operand(leaf).shape != unknown.shape:
+            shape = operand(leaf).shape
+            refuse(ShapeError(f"{api_name}: the function returned shape {shape}; expected {unknown.shape}, as the unknowns"))
+    return convert(ravel(api_name, result)[0], dtype)
+
+
 def flat(api_name: str, function: Callable[[Any], Any], unravel: Callable[[Any], Any], like: Any) -> Callable[[Any], Any]:
-    """Return a function of pytrees as a function of vectors with the dtype of `like`."""
+    """Return a function of pytrees, whose results are pytrees like its argument, as a function of vectors like `like`."""
 
     def call(vector: Any) -> Any:
-        return convert(ravel(api_name, function(unravel(vector)))[0], like.dtype)
+        unknowns = unravel(vector)
+        return ravel_like(api_name, function(unknowns), unknowns, like.dtype)
 
     return call
 
 
-def require_solver(api_name: str, solver: object, *kinds: type) -> None:
-    """Raise DTypeError for a solver that is none of these."""
-    if not isinstance(solver, kinds):
+def require_kind(api_name: str, name: str, value: object, *kinds: type) -> None:
+    """Raise DTypeError for a value of the parameter `name`, such as a solver, that is none of these."""
+    if not isinstance(value, kinds):
         names = ", ".join(kind.__name__ for kind in kinds)
-        refuse(DTypeError(f"{api_name}: solver is a {type(solver).__name__}; expected one of {names}"))
+        call = f"; call it: {value.__name__}()" if callable(value) and hasattr(value, "__name__") else ""
+        refuse(DTypeError(f"{api_name}: {name} is a {type(value).__name__}; expected one of {names}{call}"))

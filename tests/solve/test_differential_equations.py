@@ -10,7 +10,7 @@ import pytest
 import dlc
 import dlc.numpy as dnp
 from dlc import solve
-from dlc.errors import DlcError
+from dlc.errors import DlcError, DTypeError, ShapeError
 
 ADAPTIVE = solve.PIDController(1e-9, 1e-11)
 START = np.array([1.0, 0.0])
@@ -133,3 +133,37 @@ def test_errors() -> None:
         solve.diffeqsolve(oscillator, solve.Euler(), 0.0, 1.0, 0.1, START, 1.0, stepsize_controller=ADAPTIVE)
     with pytest.raises(DlcError, match="dt0 is None; give the length of the steps"):
         solve.diffeqsolve(oscillator, solve.Tsit5(), 0.0, 1.0, None, START, 1.0)
+    with pytest.raises(DlcError, match="dt0 = 0; expected the length of a step, which is not 0"):
+        solve.diffeqsolve(oscillator, solve.Tsit5(), 0.0, 1.0, 0, START, 1.0)
+    with pytest.raises(DTypeError, match=r"solver is a function; expected one of .*; call it: Tsit5\(\)"):
+        solve.diffeqsolve(oscillator, solve.Tsit5, 0.0, 1.0, 0.1, START, 1.0)  # type: ignore[arg-type]
+    with pytest.raises(DTypeError, match="stepsize_controller is a str; expected one of ConstantStepSize, PIDController"):
+        solve.diffeqsolve(oscillator, solve.Tsit5(), 0.0, 1.0, 0.1, START, 1.0, stepsize_controller="pid")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("start", "slope", "message"),
+    [
+        (np.ones((2, 3)), lambda y: y.T, r"returned shape \(3, 2\); expected \(2, 3\)"),
+        ((1.0, 5.0), lambda y: y[0], "returned an array or number; expected a tuple of 2"),
+        (
+            {"x": 0.0, "v": 1.0},
+            lambda y: {"v": -y["x"], "p": y["v"]},
+            "returned a dict of 'p', 'v'; expected a dict of 'v', 'x'",
+        ),
+        (1.0, lambda y: 1j * y, "expected an array or number"),
+    ],
+)
+def test_slopes_must_be_pytrees_like_the_state(start: Any, slope: Any, message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        solve.diffeqsolve(lambda t, y, _: slope(y), solve.Tsit5(), 0.0, 1.0, 0.1, start)
+    with pytest.raises(ShapeError, match=message):
+        solve.fixed_point(lambda y, _: slope(y), solve.FixedPointIteration(), start)
+    with pytest.raises(ShapeError, match=message):
+        solve.linear_solve(slope, start, solve.GMRES())
+
+
+@pytest.mark.parametrize("value", [lambda y: y > 1.5, lambda y: dnp.stack([y, y]), lambda y: 1j * y])
+def test_events_must_be_real_scalars(value: Any) -> None:
+    with pytest.raises(DTypeError, match=r"event returned an array of dtype .*; expected a real scalar that changes its sign"):
+        solve.diffeqsolve(lambda t, y, _: y, solve.Tsit5(), 0.0, 1.0, 0.1, 1.0, event=solve.Event(lambda t, y, _: value(y)))

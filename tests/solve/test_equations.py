@@ -167,6 +167,8 @@ def test_errors() -> None:
         solve.root_find(lambda y, _: y, solve.Newton(), np.array([True]))
     with pytest.raises(DTypeError, match="minimise: solver is a Newton; expected one of BFGS, LBFGS"):
         solve.minimise(lambda y, _: y, solve.Newton(), ONE)
+    with pytest.raises(ShapeError, match="root_find: fn returned 3 values for 2 unknowns; expected as many"):
+        solve.root_find(lambda y, _: dnp.stack([y[0], y[1], y[0]]), solve.Newton(), np.ones(2))
     with pytest.raises(ShapeError, match="which has no arrays; expected at least one float"):
         solve.linear_solve(lambda x: x, {})
     with pytest.raises(
