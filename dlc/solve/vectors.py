@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -44,7 +45,7 @@ def ravel(api_name: str, pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     shapes, counts = [array.shape for array in arrays], [math.prod(array.shape) for array in arrays]
 
     def unravel(vector: Any) -> Any:
-        ends = np.cumsum(counts)
+        ends = itertools.accumulate(counts)
         parts = [vector[end - count : end] for end, count in zip(ends, counts, strict=True)]
         return tree.unflatten(structure, [reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)])
 

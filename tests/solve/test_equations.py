@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -175,3 +176,14 @@ def test_errors() -> None:
         ShapeError, match=r"quad: fn returned an array of shape \(\); expected \(15, …\), a value for each point"
     ):
         solve.quad(lambda x, _: x.sum(), 0.0, 1.0)
+
+
+def test_one_program_for_all_numbers_of_unknowns() -> None:
+    half = dlc.jit(lambda b: solve.linear_solve(lambda x: 2 * x, b, solve.CG()).value, dynamic={"b": {0: "n"}})
+    root = dlc.jit(lambda b: solve.root_find(lambda x, _: x * x - b, solve.Newton(), b).value, dynamic={"b": {0: "n"}})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a function that is specialized per shape warns
+        for size in (1, 3, 4):
+            b = np.arange(1.0, size + 1)
+            np.testing.assert_allclose(half(b), b / 2)
+            np.testing.assert_allclose(root(b), np.sqrt(b))
