@@ -27,7 +27,7 @@ from dlc.numpy import (
     zeros,
 )
 from dlc.numpy.apply import ArrayLike, convert, operand, promote_to_float, refuse
-from dlc.solve.vectors import Solution
+from dlc.solve.vectors import Solution, require_tolerances
 from dlc.traced_functions.derivatives import constant
 
 __all__ = ["quad"]
@@ -71,8 +71,9 @@ def quad(
     estimated error is halved until the sum of the errors is at most max(atol, rtol · |integral|), or there are `max_intervals`.
     Differentiable with respect to the limits, `args` and all values that `fn` closes over, for constant relative intervals.
 
-    Raises ShapeError for limits with axes and for a wrong number of values.
+    Raises ShapeError for limits with axes and for a wrong number of values, and ArgumentError for a negative tolerance.
     """
+    require_tolerances("dlc.solve.quad", rtol=rtol, atol=atol)
     if _is_infinite(lower) or _is_infinite(upper):
         substituted, sign, first, last = _finite_interval(fn, lower, upper)
         solution = quad(substituted, first, last, args, rtol=rtol, atol=atol, max_intervals=max_intervals)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dlc import tree
-from dlc.errors import DTypeError, ShapeError
+from dlc.errors import ArgumentError, DTypeError, ShapeError
 from dlc.numpy import concat, reshape
 from dlc.numpy.apply import convert, operand, promote_to_float, refuse
 
@@ -78,8 +79,19 @@ def flat(api_name: str, function: Callable[[Any], Any], unravel: Callable[[Any],
 
 
 def require_kind(api_name: str, name: str, value: object, *kinds: type) -> None:
-    """Raise DTypeError for a value of the parameter `name`, such as a solver, that is none of these."""
+    """Raise DTypeError for a value of the parameter `name`, such as a solver, that is none of these.
+
+    Raises ArgumentError for one with a negative tolerance.
+    """
     if not isinstance(value, kinds):
         names = ", ".join(kind.__name__ for kind in kinds)
         call = f"; call it: {value.__name__}()" if callable(value) and hasattr(value, "__name__") else ""
         refuse(DTypeError(f"{api_name}: {name} is a {type(value).__name__}; expected one of {names}{call}"))
+    require_tolerances(api_name, **{name: getattr(value, name) for name in ("rtol", "atol", "gtol") if hasattr(value, name)})
+
+
+def require_tolerances(api_name: str, **tolerances: Any) -> None:
+    """Raise ArgumentError for a negative or undefined number; the values of traced tolerances are unknown."""
+    for name, value in tolerances.items():
+        if isinstance(value, Real) and not float(value) >= 0:
+            refuse(ArgumentError(f"{api_name}: {name} = {value}; expected a number >= 0"))

@@ -11,7 +11,7 @@ import pytest
 import dlc
 import dlc.numpy as dnp
 from dlc import solve
-from dlc.errors import DTypeError, ShapeError
+from dlc.errors import ArgumentError, DTypeError, ShapeError
 
 draw = np.random.default_rng(0)
 GENERAL = draw.normal(size=(12, 12)) + 6 * np.eye(12)
@@ -176,6 +176,20 @@ def test_errors() -> None:
         ShapeError, match=r"quad: fn returned an array of shape \(\); expected \(15, …\), a value for each point"
     ):
         solve.quad(lambda x, _: x.sum(), 0.0, 1.0)
+
+
+def test_negative_tolerances() -> None:
+    with pytest.raises(ArgumentError, match=r"root_find: rtol = -1e-08; expected a number >= 0"):
+        solve.root_find(lambda y, _: y, solve.Newton(rtol=-1e-8), ONE)
+    with pytest.raises(ArgumentError, match=r"linear_solve: atol = nan; expected a number >= 0"):
+        solve.linear_solve(SYMMETRIC, SYMMETRIC[0], solve.CG(atol=float("nan")))
+    with pytest.raises(ArgumentError, match=r"minimise: gtol = -1"):
+        solve.minimise(lambda y, _: y * y, solve.BFGS(gtol=-1), ONE)
+    with pytest.raises(ArgumentError, match=r"quad: atol = -1"):
+        solve.quad(lambda x, _: x, 0.0, 1.0, atol=-1)
+    with pytest.raises(ArgumentError, match=r"diffeqsolve: rtol = -0.001"):
+        controller = solve.PIDController(-1e-3, 1e-3)
+        solve.diffeqsolve(lambda t, y, _: -y, solve.Tsit5(), 0.0, 1.0, None, 1.0, stepsize_controller=controller)
 
 
 def test_one_program_for_all_numbers_of_unknowns() -> None:

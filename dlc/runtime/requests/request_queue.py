@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Any, cast
 
 from dlc.errors import ArgumentError
 from dlc.options import is_count, processors
@@ -44,6 +44,8 @@ class RequestQueue:
         cpus: Iterable[int] | None = None,
         executor: Executor | None = None,
     ) -> None:
+        if not callable(function):
+            raise ArgumentError(f"RequestQueue: function is a {type(function).__name__}; expected a model or another callable")
         for argument, value in (("num_threads", num_threads), ("streams", streams), ("max_pending", max_pending)):
             if not is_count(value):
                 raise ArgumentError(f"RequestQueue: {argument} = {value!r}; expected an integer >= 1")
@@ -131,11 +133,14 @@ class RequestQueue:
         return _CALLS_PER_STREAM * self.streams
 
 
-def results_in_order(submit: Callable[[Any], Future], feeds: Iterable[Any], in_flight: int) -> Generator[Any]:
+def results_in_order(submit: Callable[[Any], Future], feeds: object, in_flight: int) -> Generator[Any]:
     """Yield the results of submitted feeds in order; at most `in_flight` of them are submitted at a time."""
     if not is_count(in_flight):
         raise ArgumentError(f"map: in_flight = {in_flight!r}; expected an integer >= 1")
-    return _results(submit, iter(feeds), in_flight)
+    if isinstance(feeds, Mapping) or not isinstance(feeds, Iterable):
+        kind = type(cast("object", feeds)).__name__
+        raise ArgumentError(f"map: feeds is a {kind}; expected an iterable of arguments, one for each call")
+    return _results(submit, iter(cast("Iterable[Any]", feeds)), in_flight)
 
 
 def _results(submit: Callable[[Any], Future], feeds: Iterable[Any], in_flight: int) -> Generator[Any]:

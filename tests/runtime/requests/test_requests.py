@@ -15,7 +15,7 @@ from concurrent.futures import CancelledError, InvalidStateError, ThreadPoolExec
 from concurrent.futures import Future as BaseFuture
 from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -361,6 +361,15 @@ def halves_batched() -> BatchedModel:
 def test_wrong_settings(wrong: dict[str, Any], expected: str) -> None:
     with pytest.raises(DlcError, match=expected):
         RequestQueue(print, **wrong)
+
+
+def test_wrong_functions_and_feeds() -> None:
+    with pytest.raises(DlcError, match="function is a str; expected a model or another callable"):
+        RequestQueue(cast("Any", "model.onnx"))
+    for queue in (RequestQueue(np.negative), dlc.jit(lambda x: -x).lower(np.ones(2)).compile()):
+        for feeds, kind in ((3, "int"), ({"x": np.ones(2)}, "dict")):
+            with pytest.raises(DlcError, match=f"map: feeds is a {kind}; expected an iterable of arguments"):
+                queue.map(cast("Any", feeds))
 
 
 @pytest.mark.parametrize("make", [lambda: RequestQueue(lambda x: x), halves_batched])
