@@ -178,6 +178,15 @@ def test_powers() -> None:
     np.testing.assert_allclose(np.real(np.conj(gradient) * direction).sum(), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint16, np.int32, np.float16, np.float32, np.float64, np.complex64])
+def test_powers_of_promoted_dtypes(dtype: Any) -> None:
+    real, z = np.ones(2, dtype), np.complex64([1 + 2j, -0.5j])
+    for x, y in ((real, z), (z, real)):
+        got, expected = dnp.power(x, y), np.power(x, y)
+        assert got.dtype == expected.dtype
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
 def test_comparisons_roundings_and_samples() -> None:
     z = np.array([1.5 + 2.25j, 0, complex(-np.inf, 0.5), complex(np.nan, 1), 1.5 + 2.25j])
     near = z + 1e-7

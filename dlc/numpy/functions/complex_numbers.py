@@ -150,7 +150,7 @@ def _power(x: ComplexArrayLike, y: ComplexArrayLike) -> Any:
     """Return exp(y·log x), or products for a static integer y. A power of 0 is 0 if y has a positive real part; x⁰ is 1."""
     if isinstance(y, int | float) and float(y).is_integer():
         return _integer_power(x, int(y))
-    base, exponent = promote_to_inexact(_add_or_subtract(x, 0.0), y)
+    base, exponent = promote_to_inexact(x, y)
     is_zero, is_one = (_equal(v, 0.0) for v in (base, exponent))
     result = exp(_multiply(exponent, log(ew.where(is_zero, 1.0, base))))
     real_exponent: Any = _parts(exponent)[0]
