@@ -271,7 +271,7 @@ class _StableHloReader:
         if op.called not in table:
             raise UnsupportedError(f"{where}: not supported for {'complex' if node.has_complex else 'real'} operands")
         if storage_types.has_storage_only(node):
-            return storage_types.convert_in_wide_types(node, table[op.called])
+            return storage_types.convert_in_compute_types(node, table[op.called])
         result = table[op.called](node)
         return [result] if isinstance(result, SSAValue | Complex) else result
 

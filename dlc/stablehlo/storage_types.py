@@ -1,8 +1,8 @@
-"""Ops on storage-only types, integers of 2 and 4 bits and floats of 4 and 8: computed in a wider type.
+"""Ops on storage-only types, integers of 2 and 4 bits and floats of 4 and 8: computed in a wider compute type.
 
     add : tensor<4xi4>   ⟶   cast to i8, add, cast to i4
 
-The wide type represents every value of the storage-only one. A float result is rounded, an integer result wraps around: its
+The compute type represents every value of the storage-only one. A float result is rounded, an integer result wraps around: its
 lowest bits depend on the lowest bits of the operands only, except for the ops of `_WIDTH_DEPENDENT`.
 """
 
@@ -19,11 +19,11 @@ from dlc.ir import SSAValue
 from dlc.stablehlo.node import STABLEHLO_ELEMENTS, Converter, StableHloNode, StableHloValue
 from dlc.stablehlo.syntax import Op, Region, Type
 
-_WIDE: Mapping[str, str] = {
+_COMPUTE_TYPES: Mapping[str, str] = {
     "i2": "i8", "i4": "i8", "ui2": "ui8", "ui4": "ui8",
     **dict.fromkeys(("f4E2M1FN", "f8E4M3FN", "f8E4M3FNUZ", "f8E5M2", "f8E5M2FNUZ", "f8E8M0FNU"), "f32"),
 }  # fmt: skip
-_WIDE_ELEMENTS = {STABLEHLO_ELEMENTS[narrow]: STABLEHLO_ELEMENTS[wide] for narrow, wide in _WIDE.items()}
+_COMPUTE_ELEMENTS = {STABLEHLO_ELEMENTS[storage]: STABLEHLO_ELEMENTS[compute] for storage, compute in _COMPUTE_TYPES.items()}
 # Ops whose results depend on the number of bits of the operand's type.
 _WIDTH_DEPENDENT = (
     "stablehlo.bitcast_convert", "stablehlo.shift_right_logical", "stablehlo.popcnt", "stablehlo.count_leading_zeros",
@@ -32,41 +32,43 @@ _WIDTH_DEPENDENT = (
 
 
 def has_storage_only(node: StableHloNode) -> bool:
-    """Return whether an op computes with a storage-only type; a conversion needs no wider one."""
+    """Return whether an op computes with a storage-only type; a conversion needs no compute type."""
     if node.op.name == "stablehlo.convert":
         return False
-    return any(type.element in _WIDE for type in node.op.types) or any(
+    return any(type.element in _COMPUTE_TYPES for type in node.op.types) or any(
         is_storage_only(element_type_of(x)) for x in node.operands
     )
 
 
-def convert_in_wide_types(node: StableHloNode, rule: Converter) -> Sequence[StableHloValue]:
-    """Convert an op with wide operands and results, and cast the results to the types of the op."""
+def convert_in_compute_types(node: StableHloNode, rule: Converter) -> Sequence[StableHloValue]:
+    """Convert an op with operands and results of compute types, and cast the results to the types of the op."""
     if node.op.name in _WIDTH_DEPENDENT:
         raise node.unsupported("not supported for integers of less than 8 bits and 8-bit floats; convert to a wider type first")
-    operands = [x if isinstance(x, Complex) else _widened(node, x) for x in node.values]
-    result = rule(StableHloNode(_with_wide_types(node.op), operands, node.trace, node.inline, node.where))
+    operands = [x if isinstance(x, Complex) else _in_compute_type(node, x) for x in node.values]
+    result = rule(StableHloNode(_with_compute_types(node.op), operands, node.trace, node.inline, node.where))
     results = [result] if isinstance(result, SSAValue | Complex) else result
     return [
-        node.build(dl.CastOp, cast(SSAValue, y), to=STABLEHLO_ELEMENTS[type.element]) if type.element in _WIDE else y
+        node.build(dl.CastOp, cast(SSAValue, y), to=STABLEHLO_ELEMENTS[type.element]) if type.element in _COMPUTE_TYPES else y
         for y, type in zip(results, node.op.types, strict=True)
     ]
 
 
-def _widened(node: StableHloNode, x: SSAValue) -> SSAValue:
+def _in_compute_type(node: StableHloNode, x: SSAValue) -> SSAValue:
     element = element_type_of(x)
-    return node.build(dl.CastOp, x, to=_WIDE_ELEMENTS[element]) if element in _WIDE_ELEMENTS else x
+    return node.build(dl.CastOp, x, to=_COMPUTE_ELEMENTS[element]) if element in _COMPUTE_ELEMENTS else x
 
 
-def _with_wide_types(op: Op) -> Op:
-    """Return an op with wide types, in its regions as well; constants keep their types, and their users widen them."""
+def _with_compute_types(op: Op) -> Op:
+    """Return an op with compute types, in its regions as well; constants keep their types, and their users cast them."""
     regions = tuple(
-        Region(tuple(replace(a, type=_wide(a.type)) for a in region.arguments), tuple(map(_with_wide_types, region.ops)))
+        Region(
+            tuple(replace(a, type=_compute_type(a.type)) for a in region.arguments), tuple(map(_with_compute_types, region.ops))
+        )
         for region in op.regions
     )
     is_constant = op.name == "stablehlo.constant"
-    return replace(op, regions=regions, types=op.types if is_constant else tuple(map(_wide, op.types)))
+    return replace(op, regions=regions, types=op.types if is_constant else tuple(map(_compute_type, op.types)))
 
 
-def _wide(type: Type) -> Type:
-    return replace(type, element=_WIDE.get(type.element, type.element))
+def _compute_type(type: Type) -> Type:
+    return replace(type, element=_COMPUTE_TYPES.get(type.element, type.element))
