@@ -72,7 +72,9 @@ def convert_size(size: Any) -> Size:
 
 
 def tensor_info(name: str, value: Any) -> TensorInfo:
-    """Return the name, shape and dtype of a (fake) tensor."""
+    """Return the name, shape and dtype of a (fake) tensor, or of the integers and conditions of a loop."""
+    if not isinstance(value, torch.Tensor):
+        return TensorInfo(name, (), np.dtype(np.bool_ if isinstance(value, bool | torch.SymBool) else np.int64))
     return TensorInfo(name, tuple(map(convert_size, value.shape)), numpy_dtype(value.dtype))
 
 

@@ -107,3 +107,16 @@ def test_linear_algebra_of_a_symbolic_size_is_one_program() -> None:
         x = torch.randn(size, size, generator=torch.Generator().manual_seed(0)) + 2 * size * torch.eye(size)
         for got, want in zip(model(x.numpy()).values(), Module()(x), strict=True):
             np.testing.assert_allclose(np.asarray(got), want.numpy(), 1e-3, 1e-3)
+
+
+def test_loops_carry_integers() -> None:
+    loop = torch._higher_order_ops.while_loop
+
+    def repeat(start: int, x: Any) -> Any:
+        return loop(lambda i, y: i < 5, lambda i, y: (i + 1, y * (2 + i)), (start, x))
+
+    compiled = torch.compile(repeat, backend="dlc", fullgraph=True, dynamic=True)
+    for start in (0, 3):
+        count, y = compiled(start, torch.ones(3))
+        assert count == 5
+        np.testing.assert_array_equal(y.numpy(), np.full(3, np.arange(2 + start, 7).prod()))

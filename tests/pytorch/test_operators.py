@@ -59,6 +59,8 @@ CASES: dict[str, tuple[Callable[..., Any], Sequence[Any]]] = {
         # At infinity PyTorch gives NaN for J and Y, where the limit is 0.
         [torch.tensor([0.0, 0.3, 2.0, 7.5, 20.0, 60.0])],
     ),
+    "conv_tbc": (lambda x, w, b: torch.conv_tbc(x, w, b, pad=2), [f(7, 2, 3), f(3, 3, 4), f(4)]),
+    "true_divide": (lambda x, y: [ATEN.true_divide(x, y), ATEN.true_divide(x, 3)], [i(1, 9, 3, 4), i(1, 9, 4)]),
     "flatten nothing": (lambda x: torch.flatten(x, 1, 2), [f(0, 3, 4, 2)]),
     "flatten a number": (torch.flatten, [f()]),
     "collapse": (lambda x: torch.ops.prims.collapse(x, 1, 2), [f(2, 3, 4)]),

@@ -42,7 +42,8 @@ def check_exported(function: Callable[..., Any], inputs: Sequence[Any], target: 
     model = dlc.from_torch(exported, target=target, num_threads=1, cache=False)
     if is_random or any(info.name == "seed" for info in model.inputs):
         raise NotComparableError("returns random numbers")
-    parts = iter(model(*split_arrays([_array(torch, tensor) for tensor in tensors])).values())
+    tensor_to_array = import_module("dlc.pytorch.fx_conversion").tensor_to_array
+    parts = iter(model(*split_arrays([tensor_to_array(tensor) for tensor in tensors])).values())
     wanted = [_array(torch, result) for result in expected]
     got = [from_parts(next(parts), next(parts)) if array.dtype.kind == "c" else next(parts) for array in wanted]
     _check_results(torch, function, inputs, got, wanted)
@@ -87,6 +88,11 @@ def check_compiled(
             raise cause from error
         if type(error).__module__.startswith("torch._dynamo") and type(error).__name__ != _COMPILED_BY_DLC:
             raise NotComparableError(f"Dynamo raises {type(error).__name__}") from error
+        torch._dynamo.reset()
+        try:
+            compiled_by("aot_eager")(*_copies(torch, inputs))
+        except Exception as own_error:
+            raise NotComparableError(f"PyTorch's AOTAutograd raises {type(own_error).__name__}") from error
         raise
     if is_random:
         raise NotComparableError("returns random numbers")

@@ -119,6 +119,13 @@ def convolution_with_flags(
     return convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
 
 
+@table("conv_tbc")
+def conv_tbc(x: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
+    """Convolve x [time, batch, C] with weight [taps, C, D]."""
+    y = nn.conv(dnp.swapaxes(x, 0, 1), weight, bias, strides=(1,), padding=[(pad, pad)], dilations=(1,))
+    return dnp.swapaxes(y, 0, 1)
+
+
 def _trim_padding(y: Any, padding: Sequence[int], output_padding: Sequence[int]) -> Any:
     """Trim the padding off a full transposed convolution; an `output_padding` beyond it appends zeros."""
     num_zeros = [max(0, extra - p) for p, extra in zip(padding, output_padding, strict=True)]

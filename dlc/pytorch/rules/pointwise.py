@@ -150,7 +150,7 @@ def multiply(x: Any, y: Any) -> Any:
     return dnp.multiply(*promoted(x, y))
 
 
-@table("div.Tensor div.Scalar div.Tensor_mode div.Scalar_mode")
+@table("div.Tensor div.Scalar div.Tensor_mode div.Scalar_mode true_divide.Tensor true_divide.Scalar")
 @_with_unrounded_scalars
 def div(x: Any, y: Any, rounding_mode: str | None = None) -> Any:
     if rounding_mode is None:
