@@ -15,6 +15,7 @@ from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.trace import current_trace
 from dlc.numpy import (
     abs,
+    all,
     arange,
     at,
     concat,
@@ -90,7 +91,7 @@ class DiffEqSolution(NamedTuple):
     Attributes:
         ts: The times (m,): those of `SaveAt`, or the end alone, which is the time of the event if there was one.
         ys: A pytree like `y0`, with the times along a new axis 0; inf for times after an event and times that were not reached.
-        succeeded: Whether the end or an event was reached in `max_steps` steps, a bool.
+        succeeded: Whether the end or an event was reached in `max_steps` steps with a finite state, a bool.
         num_steps: The number of steps, including rejected ones.
         num_accepted_steps: The number of accepted steps.
         event_happened: Whether an event ended the integration, a bool.
@@ -213,7 +214,8 @@ def diffeqsolve(
         else:
             is_after_event = (problem.times - event_t) * sign(problem.end - problem.start) > 0
             ys = where(logical_and(event_happened, is_after_event)[:, None], math.inf, ys)
-    return DiffEqSolution(ts, vmap(unravel)(ys), final.is_finished, final.num_steps, final.num_accepted, event_happened)
+    succeeded = logical_and(final.is_finished, all(isfinite(final.y)))
+    return DiffEqSolution(ts, vmap(unravel)(ys), succeeded, final.num_steps, final.num_accepted, event_happened)
 
 
 def _require_support(

@@ -89,6 +89,12 @@ def centred(x: Any) -> Any:
     return y - dnp.log(dnp.exp(y).sum(axis=-1, keepdims=True))
 
 
+def ratios(x: Any) -> Any:
+    """Quotients of two reductions of the same functions of symbolic rows, which no result can store."""
+    y = dnp.sqrt(abs(x.swapaxes(0, 1))) + 1
+    return y.sum(axis=1) / (y * y).max(axis=1, initial=1), dnp.exp(x).sum() / (dnp.exp(x) * x).sum()
+
+
 def joined(x: Any) -> Any:
     """A concatenation of symbolic rows with constant ones."""
     return softmax(dnp.concatenate([x.swapaxes(0, 1), dnp.asarray(W[:, :3])], axis=1))
@@ -132,7 +138,7 @@ def updates(x: Any) -> Any:
     return start.at[kinds].add(x), dnp.take_along_axis(x, kinds[:, None], axis=1)
 
 
-FUNCTIONS = (rows, flat, heads, sums, attention, centred, joined, means, gram, places, updates, noisy, pooled)
+FUNCTIONS = (rows, flat, heads, sums, attention, centred, ratios, joined, means, gram, places, updates, noisy, pooled)
 
 
 def lowered(function: Callable[..., Any], size: str = "N") -> Program:
@@ -256,13 +262,14 @@ def test_depthwise_convolution_of_dynamic_images(target: str) -> None:
 
 
 def test_ops_that_require_static_sizes_specialize() -> None:
-    """Two sums of all absolute values, for which a buffer would have a symbolic size."""
+    """Two functions of all elements, of which the result can store one: the other needs a buffer of symbolic size."""
     report = Report()
-    model = compile(lowered(lambda x: dnp.average(x, weights=abs(x))), report=report)
+    model = compile(lowered(lambda x: ((e := dnp.exp(x)) + (t := dnp.tanh(x)) * e) / (e.sum() + (t * t).sum())), report=report)
     assert report.specialization_reason is not None
     for size in (2, 5):
         x = input_of_size(size)
-        np.testing.assert_allclose(model(x)["result"], np.average(x, weights=np.abs(x)), 1e-5)
+        e, t = np.exp(x), np.tanh(x)
+        np.testing.assert_allclose(model(x)["result"], (e + t * e) / (e.sum() + (t * t).sum()), 1e-5)
 
 
 def test_an_index_out_of_bounds_of_a_symbolic_axis_is_reported() -> None:

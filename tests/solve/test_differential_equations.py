@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,30 @@ def test_adaptive_steps(target: str) -> None:
         )
     )(START)
     assert not stopped.succeeded and stopped.num_steps == 5
+
+
+@pytest.mark.parametrize("controller", [solve.ConstantStepSize(), ADAPTIVE])
+def test_states_that_are_not_finite(controller: Any) -> None:
+    """Undefined starts, and solutions that become infinite before the end."""
+    run = dlc.jit(
+        dlc.vmap(
+            lambda y: solve.diffeqsolve(lambda t, y, _: y * y, solve.Tsit5(), 0.0, 2.0, 0.1, y, stepsize_controller=controller)
+        )
+    )
+    result = run(np.array([np.nan, 0.25, 3.0, np.inf]))
+    np.testing.assert_array_equal(result.succeeded, [False, True, False, False])
+
+
+def test_one_program_for_all_numbers_of_states() -> None:
+    run = dlc.jit(
+        lambda y: solve.diffeqsolve(lambda t, y, _: -y, solve.Tsit5(), 0.0, 1.0, None, y, stepsize_controller=ADAPTIVE).ys[0],
+        dynamic={"y": {0: "n"}},
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a function that is specialized per shape warns
+        for size in (1, 3, 40):
+            y = np.arange(1.0, size + 1)
+            np.testing.assert_allclose(run(y), y / np.e, atol=1e-8)
 
 
 def test_derivatives_of_adaptive_steps() -> None:

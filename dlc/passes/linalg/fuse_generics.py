@@ -14,6 +14,7 @@ from dlc.ir import (
     AffineMap,
     ArrayAttr,
     Block,
+    BlockArgument,
     Context,
     IntegerAttr,
     IteratorTypeAttr,
@@ -55,8 +56,9 @@ class FuseGenericsPass(KernelPass):
 
     A producer is inlined only if each of its elements is still computed once: every iterator of the consumer must be one of
     the producer's. So a producer is not inlined into a contraction, a window, or a consumer that broadcasts it. Two kinds of
-    producers are recomputed in several consumers: an integer function of the indices alone, and plain arithmetic on rows of
-    symbolic size that the kernel reduces, because a kernel has no local buffer for such a row.
+    producers are recomputed in several consumers: an integer function of the indices alone, and a row of symbolic size that
+    the kernel reduces, because a kernel has no local buffer for such a row. Rows with mathematical functions are recomputed
+    only if no result of the kernel can store them.
     Contractions and reductions are never inlined: tiling fuses them with their consumers. Erases ops on tensors whose results
     are unused.
     """
@@ -106,7 +108,7 @@ def _fusible_producer(consumer: linalg.GenericOp, reduced_sizes: set[Size]) -> l
             continue
         if all(use.operation is consumer and use.index < len(consumer.inputs) for use in value.uses):
             return producer
-        if _is_local_arithmetic(producer) and not reduced_sizes.isdisjoint(shape(value)):
+        if not reduced_sizes.isdisjoint(shape(value)) and _is_recomputed(producer):
             recomputed_producers[producer] = map_
     if not recomputed_producers:
         return None
@@ -114,10 +116,30 @@ def _fusible_producer(consumer: linalg.GenericOp, reduced_sizes: set[Size]) -> l
     return _clone_for_consumer(last, consumer, recomputed_producers[last])
 
 
-def _is_local_arithmetic(op: linalg.GenericOp) -> bool:
-    """Return whether an elementwise op with a local result consists of arithmetic without mathematical functions."""
+def _is_recomputed(op: linalg.GenericOp) -> bool:
+    """Return whether an elementwise op with a local result is plain arithmetic, or no result of the kernel can store it."""
+    if not isinstance(op.outputs[0].owner, tensor.EmptyOp):
+        return False
+    return not _has_functions(op) or all(_stored_input(use.operation) is not op.results[0] for use in op.results[0].uses)
+
+
+def _has_functions(op: linalg.GenericOp) -> bool:
+    """Return whether an elementwise op has mathematical functions."""
     *body, _ = op.body.block.ops
-    return isinstance(op.outputs[0].owner, tensor.EmptyOp) and all(o.name.startswith("arith.") for o in body)
+    return not all(o.name.startswith("arith.") for o in body)
+
+
+def _stored_input(op: Operation) -> SSAValue | None:
+    """Return the first local input with mathematical functions that the result of an elementwise op can store before it."""
+    if not isinstance(op, linalg.GenericOp) or not _is_elementwise(op) or not isinstance(op.outputs[0], BlockArgument):
+        return None
+    for value in op.inputs:
+        producer = value.owner
+        if not isinstance(producer, linalg.GenericOp) or value.type != op.outputs[0].type or not _is_elementwise(producer):
+            continue
+        if isinstance(producer.outputs[0].owner, tensor.EmptyOp) and _has_functions(producer):
+            return value
+    return None
 
 
 def _depends_only_on_indices(op: Operation | Block) -> bool:
