@@ -55,11 +55,11 @@ from dlc.passes.structured import ConstantPool, OpBuilder
 from dlc.passes.types import memref_of
 from dlc.target import Target
 
-# Registers for the states of the lanes of a grid point. More hide the latency of longer chains of instructions, but temporaries
-# are then spilled (measured with 2 to 24 states on Zen 4, AVX2 and AVX-512).
-_STATE_REGISTERS = 10
+# Registers for the states of the lanes of a grid point. More hide the latency of longer chains of instructions, but states are
+# then spilled (measured with 1 to 24 states on Zen 4, AVX2 and AVX-512).
+_STATE_REGISTERS = 16
 # Maximum registers of a value of a grid point.
-_MAX_REGISTERS_PER_VALUE = 4
+_MAX_REGISTERS_PER_VALUE = 6
 # The attribute of a loop that stays in the host program: the reason.
 SEPARATE_KERNELS = "separate_kernels"
 # Maximum message values that a failure of a kernel records.
@@ -197,7 +197,7 @@ def _lower(block: Block, lanes: Lanes | None, anchor: Operation, target: Target)
     _lower_block(lowering, block, dict(zip(operands, body.args, strict=False)), body.args[len(operands) :])
     builder.op_builder.insert(scf.ReduceOp())
     if lanes is not None and target.groups is None:
-        vectorize_lanes(grid, outer, _vector_width(block, lanes, target), lowering.lane_buffers)
+        vectorize_lanes(grid, outer, *_vector_shape(block, lanes, target), lowering.lane_buffers)
     elif lowering.lane_buffers:
         raise NotLowerableError("a work-item needs a local array")
     outer.insert(func.ReturnOp())
@@ -232,13 +232,13 @@ def _lower_block(
         lowering.store_result(value, buffer)
 
 
-def _vector_width(block: Block, lanes: Lanes, target: Target) -> int:
-    """Return the number of lanes per grid point: several registers if the states are few, to hide latency."""
+def _vector_shape(block: Block, lanes: Lanes, target: Target) -> tuple[int, int]:
+    """Return the number of lanes of a register, and of registers per grid point: several if states are few, to hide latency."""
     loops = [op for op in block.ops if isinstance(op, ScanOp | WhileOp)]
     values = [a for loop in loops for a in loop.block.args if a in lanes.axes]
     states_per_loop = max(1, sum(prod(lanes.shape(v)) for v in values)) / len(loops)
     registers = max(1, min(_MAX_REGISTERS_PER_VALUE, int(_STATE_REGISTERS / states_per_loop)))
-    return registers * target.lanes(max((numpy_dtype(element_type_of(v)).itemsize for v in values), default=1))
+    return target.lanes(max((numpy_dtype(element_type_of(v)).itemsize for v in values), default=1)), registers
 
 
 def _insert_failures(build: DlBuilder, record: SSAValue, sites: Sequence[FailOp]) -> None:
