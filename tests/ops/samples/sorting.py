@@ -145,7 +145,7 @@ def _sort_digits(dtype: np.dtype, ends: tuple[int, ...], signed: bool, n: int = 
 
 
 def _searched(op: type[DlOp], dtype: np.dtype, right: bool, size: int = 21) -> Sample:
-    """Ties; for floats also zeros of both signs, infinities and NaN."""
+    """Ties; for floats also zeros of both signs, infinities and NaN, whose position by `binary_search` is 0."""
     x, wanted = (values(dtype, 2, 3, n, seed=n, scale=4.0) for n in (size, 15))
     if dtype.kind in "fV":
         special = np.array([np.nan, -0.0, 0.0, np.inf, -np.inf, -np.nan], dtype)
@@ -158,7 +158,8 @@ def _searched(op: type[DlOp], dtype: np.dtype, right: bool, size: int = 21) -> S
             return bool(a < b or (b != b and a == a) or (right and (a == b or (a != a and b != b))))
 
         counts = [sum(before(a, w) for a in x[place[:-1]]) for place, w in np.ndenumerate(wanted)]
-        return np.array(counts).reshape(wanted.shape)
+        positions = np.array(counts).reshape(wanted.shape)
+        return positions if op is dl.SearchsortedOp else np.where(wanted == wanted, positions, 0)
 
     return Sample(op, (x, wanted), expected, {"right": right}, label=f"{size}_" + ("right" if right else "left"))
 
@@ -222,6 +223,6 @@ SAMPLES = [
     *(_searched(op, I32, True) for op in (dl.SearchsortedOp, dl.BinarySearchOp)),
     *(_searched(op, U8, False) for op in (dl.SearchsortedOp, dl.BinarySearchOp)),
     *(_searched(dl.SearchsortedOp, d, True) for d in (F16, BF16, F64, I8, I64)),
-    _searched(dl.SearchsortedOp, F32, False, 300),
+    *(_searched(dl.SearchsortedOp, F32, right, 300) for right in (False, True)),
     _searched(dl.SearchsortedOp, U8, True, 300),
 ]

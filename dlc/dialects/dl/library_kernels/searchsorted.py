@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC
 from collections.abc import Callable, Sequence
 
@@ -10,7 +11,7 @@ import numpy as np
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.arithmetic.activation import cast_to
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, SelectOp, SubOp
-from dlc.dialects.dl.arithmetic.logic import GreaterOp, LessEqualOp, LessOp, ShiftRightOp
+from dlc.dialects.dl.arithmetic.logic import EqualOp, GreaterOp, LessEqualOp, LessOp, ShiftRightOp
 from dlc.dialects.dl.base import Array, DlOp, Tensor, element_type_of, flag, shape_of, tensor_type
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import is_bool, is_float
@@ -98,12 +99,26 @@ class SearchsortedOp(SortedSearch, Composite):
         if not isinstance(size, int):
             return [_search_by_loop(build, x, values, LessEqualOp if flag(self.right) else LessOp)]
         if size * scalar.bits(element_type_of(x)) > 8 * _MAX_COMPARED_ROW_BYTES:
-            return [build(BinarySearchOp, x, values, right=flag(self.right))]
+            positions = build(BinarySearchOp, x, values, right=flag(self.right))
+            return [_with_positions_of_nan(build, x, values, positions, right=flag(self.right))]
         row_keys = to_comparison_keys(build, build(ReshapeOp, x, shape=(*rows, 1, size)))
         value_keys = to_comparison_keys(build, build(ReshapeOp, values, shape=(*shape_of(values), 1)))
         is_before = build(LessEqualOp if flag(self.right) else LessOp, row_keys, value_keys)
         counts = build(ReduceSumOp, cast_to(build, is_before, i32), axes=(len(rows) + 1,), keepdims=False)
         return [cast_to(build, counts, i64)]
+
+
+def _with_positions_of_nan(build: DlBuilder, x: SSAValue, values: SSAValue, positions: SSAValue, *, right: bool) -> SSAValue:
+    """Set the positions of values that are NaN: after all numbers of the row, or with `right` after the whole row."""
+    if not is_float(element_type_of(x)):
+        return positions
+    *rows, size = shape_of(x)
+    assert isinstance(size, int)
+    end = build.scalar(size, like=positions)
+    if not right:
+        infinity = build(BroadcastToOp, build.scalar(math.inf, like=values), shape=(*rows, 1))
+        end = build(BinarySearchOp, x, infinity, right=True)
+    return build(SelectOp, build(EqualOp, values, values), positions, build(BroadcastToOp, end, shape=shape_of(positions)))
 
 
 def _search_by_loop(build: DlBuilder, x: SSAValue, values: SSAValue, precedes: type[LessOp | LessEqualOp]) -> SSAValue:
@@ -127,38 +142,28 @@ def _search_by_loop(build: DlBuilder, x: SSAValue, values: SSAValue, precedes: t
 
 @irdl_op_definition
 class BinarySearchOp(SortedSearch, GatherLike):
-    """`dl.searchsorted` in rows of a static size by binary search, with unrolled steps.
+    """`dl.searchsorted` in rows of a static size by binary search, with unrolled steps; the position of NaN is 0.
 
     (C1) `x` and `values` have one element type, not bool; (C2) they have equal axes except the last.
     """
 
     name = "dl.binary_search"
 
-    def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
-        """Emit the search; a value that is NaN precedes nothing, or with `right` follows the whole row.
+    def reference(self, *operands: Array) -> Array:
+        _, values = operands
+        return np.where(values == values, super().reference(*operands), 0)
 
-        The position of the first NaN in the row is a search of its own: one comparison that orders NaN costs more per step.
-        """
+    def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
         *rows, _ = indices
         size, element = int(shape_of(self.x)[-1]), element_type_of(self.x)
         value = scalar.extract(body, sources[1], list(indices))
-
-        def sorted_element(position: SSAValue) -> SSAValue:
-            return scalar.extract(body, sources[0], [*rows, body(arith.IndexCastOp(position, index))])
-
         predicate = "le" if flag(self.right) else "lt"
-        result = _first(body, size, lambda i: scalar.compare(body, predicate, sorted_element(i), value, element))
-        if not is_float(element):
-            return result
-        end = scalar.constant(body, size, i64)
-        if not flag(self.right):
 
-            def is_number(position: SSAValue) -> SSAValue:
-                x = sorted_element(position)
-                return body(arith.CmpfOp(x, x, "ord"))
+        def precedes(position: SSAValue) -> SSAValue:
+            x = scalar.extract(body, sources[0], [*rows, body(arith.IndexCastOp(position, index))])
+            return scalar.compare(body, predicate, x, value, element)
 
-            end = _first(body, size, is_number)
-        return scalar.select(body, body(arith.CmpfOp(value, value, "uno")), end, result)
+        return _first(body, size, precedes)
 
 
 def _first(body: Body, size: int, is_before: Callable[[SSAValue], SSAValue]) -> SSAValue:
@@ -169,10 +174,13 @@ def _first(body: Body, size: int, is_before: Callable[[SSAValue], SSAValue]) -> 
     if size == 0:
         return scalar.constant(body, 0, i64)
     step = 1 << (size.bit_length() - 1)
-    is_past_step = is_before(scalar.constant(body, step - 1, i64))
-    low = scalar.select(body, is_past_step, scalar.constant(body, size - step + 1, i64), scalar.constant(body, 0, i64))
+
+    def if_before(position: SSAValue, distance: int) -> SSAValue:
+        # A product: processors predict branches, into which LLVM turns selections in loops, and half of them wrongly.
+        return scalar.multiply(body, body(arith.ExtUIOp(is_before(position), i64)), scalar.constant(body, distance, i64))
+
+    low = if_before(scalar.constant(body, step - 1, i64), size - step + 1)
     while step := step // 2:
-        further = scalar.add(body, low, scalar.constant(body, step, i64))
         position = scalar.add(body, low, scalar.constant(body, step - 1, i64))
-        low = scalar.select(body, is_before(position), further, low)
+        low = scalar.add(body, low, if_before(position, step))
     return low
