@@ -16,8 +16,8 @@ from tests.fuzz.trials import Trial, TrialOutcome, run_checks, trial_outcomes
 
 TARGETS = ("cpu", "reference")
 TIMEOUT_SECONDS = 120
-# Sizes of batches: one lane, less than a vector, and more.
-BATCHES = (1, 5, 19)
+# Sizes of batches: one lane, less than a vector, and more than two vectors.
+BATCHES = (1, 5, 27)
 # Functions are accurate to a few ulp, which a step may amplify.
 _TOLERANCE, _DERIVATIVE_TOLERANCE = 1e-8, 1e-3
 # The relative change of inputs that shows how a program amplifies rounding errors, and the factor allowed for their number.
@@ -49,6 +49,9 @@ class _PerturbedNumpy:
 
     def sin(self, x: Any) -> Any:
         return np.sin(x) * self._factor
+
+    def divide(self, x: Any, y: Any) -> Any:
+        return np.divide(x, y) * self._factor
 
     def tanh(self, x: Any) -> Any:
         return np.tanh(x) * self._factor

@@ -1,7 +1,9 @@
 """Random programs of loops with small states, run by `dlc.lax` and by Python loops over NumPy.
 
 A state has two f64 scalars `a` and `b`, an integer `k` of a random type, vectors `x` and `y` that are updated in place and may
-be the same array, a 2 × 2 matrix `m` and a bool `p`. Values are bounded: statements combine sines, tanhs and averages.
+be the same array, a 2 × 2 matrix `m` and a bool `p`. Values are bounded: statements combine functions with values in [-1, 1]
+and averages. Most functions are quotients: sines would be the largest part of the kernels, whose compilation takes most of the
+time of a trial.
 """
 
 from __future__ import annotations
@@ -71,6 +73,7 @@ class RandomLoops:
         kinds = ["scalar", "scalar", "integer", "write", "add", "read", "matrix", "flag", "select", "maximum"]
         kinds += ["duplicate", "exchange", "copy_element", "temporary", "search", "sequences", "near_limit"]
         kinds += ["permute", "alias", "gather", "random", "custom", "not_a_number", "lanes"]
+        kinds += ["sort", "scatter", "mixed_types", "nested_while", "curvature", "stack"]
         if depth < _MAX_DEPTH:
             kinds += ["for", "while", "scan", "if", "for", "while", "captured", "checkpoint", "function"]
         kind = r.choice(kinds)
@@ -98,6 +101,9 @@ class Interpreter:
             state = getattr(self, f"_{statement.kind}")(statement, state)
         return state
 
+    def _bounded(self, x: Any) -> Any:
+        return self._np.divide(2 * x, 1 + x * x)
+
     def _index(self, s: State, number: int) -> Any:
         """Return an index of `x` that depends on `k`; negative ones count from the end."""
         n = s.x.shape[0]
@@ -122,7 +128,7 @@ class Interpreter:
         return s._replace(x=self._update(s.x, self._index(s, statement.numbers[0]), s.b * 0.125, "add"))
 
     def _read(self, statement: Statement, s: State) -> State:
-        return s._replace(a=self._np.sin(s.x[self._index(s, statement.numbers[0])] + s.b))
+        return s._replace(a=self._bounded(s.x[self._index(s, statement.numbers[0])] + s.b))
 
     def _duplicate(self, statement: Statement, s: State) -> State:
         return s._replace(y=s.x)
@@ -138,7 +144,7 @@ class Interpreter:
         """Update a copy of `x` and read both."""
         index = self._index(s, statement.numbers[0])
         changed = self._update(s.x, index, s.b, "set")
-        return s._replace(a=self._np.sin(changed[index] + s.x[index]))
+        return s._replace(a=self._bounded(changed[index] + s.x[index]))
 
     def _captured(self, statement: Statement, s: State) -> State:
         """Update `x` in a loop that also reads its initial value."""
@@ -163,20 +169,20 @@ class Interpreter:
         return s._replace(a=self._np.where(s.p, s.a, s.b * 0.5), m=self._np.where(s.p, s.m, s.m * 0.5))
 
     def _maximum(self, statement: Statement, s: State) -> State:
-        return s._replace(b=self._np.sin(s.m.sum() + s.m.max(axis=0)[0] + s.x[0]))
+        return s._replace(b=self._bounded(s.m.sum() + s.m.max(axis=0)[0] + s.x[0]))
 
     def _search(self, statement: Statement, s: State) -> State:
         """Find the first element of `x` above a limit, and continue with it."""
         limit, size = statement.numbers[0] / 100, s.x.shape[0]
         position = self._control.search(lambda k: (k < size - 1) & (s.x[k] < limit))
-        return s._replace(b=self._np.sin(s.x[position] + s.b), k=(s.k + position.astype(s.k.dtype)).astype(s.k.dtype))
+        return s._replace(b=self._bounded(s.x[position] + s.b), k=(s.k + position.astype(s.k.dtype)).astype(s.k.dtype))
 
     def _sequences(self, statement: Statement, s: State) -> State:
         """Sum elements of sequences of several types, in either direction."""
         flags = self._np.arange(s.x.shape[0]) % 3 == statement.numbers[0] % 3
         numbers = self._np.arange(s.x.shape[0], dtype=np.int16)
         total = self._control.sum_sequences((s.x, flags, numbers, s.y), bool(statement.numbers[1] % 2), s.a)
-        return s._replace(a=self._np.sin(total))
+        return s._replace(a=self._bounded(total))
 
     def _near_limit(self, statement: Statement, s: State) -> State:
         """Set `k` near the largest integer of its type, so that later sums wrap."""
@@ -199,10 +205,10 @@ class Interpreter:
         def body(t: State) -> State:
             index = self._index(t, statement.numbers[0])
             changed = self._update(t.x, index, t.y[index] * 0.5 + t.a * 0.25, "set")
-            return t._replace(x=changed, a=self._np.sin(t.a + s.x[index]))
+            return t._replace(x=changed, a=self._bounded(t.a + s.x[index]))
 
         t = self._control.for_loop(statement.numbers[1] % 4, body, s._replace(x=constant, y=constant))
-        return s._replace(a=t.a, b=self._np.sin(t.x.sum() + t.y[0] + s.b))
+        return s._replace(a=t.a, b=self._bounded(t.x.sum() + t.y[0] + s.b))
 
     def _gather(self, statement: Statement, s: State) -> State:
         """Sum elements of `y` at computed positions, in a loop."""
@@ -210,14 +216,14 @@ class Interpreter:
 
         def body(t: State) -> State:
             position = (t.k.astype(np.int64) * (statement.numbers[0] + 1)) % n
-            return t._replace(a=self._np.sin(t.a + s.y[position]), k=t.k + t.k.dtype.type(1))
+            return t._replace(a=self._bounded(t.a + s.y[position]), k=t.k + t.k.dtype.type(1))
 
         return self._control.for_loop(statement.numbers[1] % _STEP_LIMIT, body, s)._replace(k=s.k)
 
     def _random(self, statement: Statement, s: State) -> State:
         """Add random numbers, whose key is folded with the number of the step."""
         return s._replace(
-            a=self._np.sin(self._control.sum_random(statement.numbers[0], statement.numbers[1] % _STEP_LIMIT, s.a))
+            a=self._bounded(self._control.sum_random(statement.numbers[0], statement.numbers[1] % _STEP_LIMIT, s.a))
         )
 
     def _custom(self, statement: Statement, s: State) -> State:
@@ -228,11 +234,81 @@ class Interpreter:
     def _not_a_number(self, statement: Statement, s: State) -> State:
         """Run a loop whose condition compares with NaN or infinity; it runs never, or until a number of steps."""
         bound = (np.nan, np.inf, -np.inf)[statement.numbers[0] % 3]
-        return self._control.run_below(s.a * s.a + bound, statement.numbers[1] % 9, lambda a: self._np.sin(a + s.b), s)
+        return self._control.run_below(s.a * s.a + bound, statement.numbers[1] % 9, lambda a: self._bounded(a + s.b), s)
 
     def _lanes(self, statement: Statement, s: State) -> State:
         """Map a gradient of a loop over the rows of the matrix, whose elements are mapped over as well."""
         return s._replace(m=self._control.nested_gradients(s.m, statement.numbers[0] % 4))
+
+    def _sort(self, statement: Statement, s: State) -> State:
+        """Sort `x` and read its largest element by position, in a loop of two steps."""
+
+        def body(t: State) -> State:
+            x = self._np.sort(t.x * 0.5 + t.a * 0.25)
+            index = self._np.argmax(self._np.abs(x)).astype(np.int64)
+            return t._replace(x=x[::-1] if statement.numbers[0] % 2 else x, b=self._bounded(t.b + x[index]))
+
+        return self._control.for_loop(2, body, s)
+
+    def _scatter(self, statement: Statement, s: State) -> State:
+        """Add values at positions that may be equal, in a loop."""
+        n, stride = s.x.shape[0], statement.numbers[0] % 3
+
+        def body(t: State) -> State:
+            positions = (t.k.astype(np.int64) + self._np.arange(4) * stride) % n
+            x = self._control.add_at(t.x, positions, self._np.stack([t.a, t.b, -t.a, t.m[0, 0]]) * 0.125)
+            return t._replace(x=self._bounded(x))
+
+        return self._control.for_loop(statement.numbers[1] % 4, body, s)
+
+    def _mixed_types(self, statement: Statement, s: State) -> State:
+        """Carry values of many types through a loop whose results are exact."""
+        start = (
+            s.p, s.k.astype(np.int8), s.k.astype(np.uint64), s.k.astype(np.int8).astype(np.float16),
+            s.k.astype(np.int8).astype(np.complex64),
+        )  # fmt: skip
+
+        def body(carry: Any) -> Any:
+            p, small, large, half, z = carry
+            large = large * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
+            small = small * np.int8(3) + np.int8(statement.numbers[0])
+            half = self._np.where(p, half * np.float16(0.5), np.float16(1)).astype(np.float16)
+            z = (z * np.complex64(1j)).astype(np.complex64)
+            return (small > 0) ^ p, small.astype(np.int8), large, half, z
+
+        p, small, large, half, z = self._control.repeat(statement.numbers[1] % _STEP_LIMIT, body, start)
+        total = small.astype(np.float64) + (large >> np.uint64(40)).astype(np.float64) + half.astype(np.float64)
+        total = total + z.real.astype(np.float64) - z.imag.astype(np.float64)
+        return s._replace(p=p, a=self._bounded(s.a + total * 1e-7))
+
+    def _nested_while(self, statement: Statement, s: State) -> State:
+        """Run a while loop in a while loop, which a branch may end early."""
+        last, limit = (s.k % s.k.dtype.type(5)).astype(np.int32), np.int32(statement.numbers[0] % 7)
+
+        def inner(carry: Any) -> Any:
+            j, total = carry
+            return j + np.int32(1), self._bounded(total + s.b)
+
+        def outer(carry: Any) -> Any:
+            i, count, total = carry
+            j, total = self._control.repeat_while(lambda c: c[0] < i, inner, (np.int32(0), total))
+            count = count + j
+            return self._control.branch(count > limit, lambda: last, lambda: i + np.int32(1)), count, total
+
+        start = np.int32(0), np.int32(0), s.a
+        i, count, total = self._control.repeat_while(lambda c: c[0] < last, outer, start)
+        return s._replace(a=total, k=(s.k + (i + count).astype(s.k.dtype)).astype(s.k.dtype))
+
+    def _curvature(self, statement: Statement, s: State) -> State:
+        """Second derivatives of a loop, mapped over the diagonal of the matrix."""
+        row = self._np.stack([s.m[0, 0], s.m[1, 1]])
+        return s._replace(b=self._bounded(self._control.second_derivatives(row, statement.numbers[0] % 4).sum() + s.b))
+
+    def _stack(self, statement: Statement, s: State) -> State:
+        """Stack values of several types in a scan without sequences."""
+        reverse, steps = bool(statement.numbers[0] % 2), statement.numbers[1] % _STEP_LIMIT
+        values, signs = self._control.stack(steps, lambda a: self._bounded(a + s.b), s.a, reverse)
+        return s._replace(a=self._bounded(self._np.where(signs, values, 0.25).sum() + (values[0] if steps else 0)))
 
     def _function(self, statement: Statement, s: State) -> State:
         return self._control.function(lambda s: self.run(statement.bodies[0], s), s)
@@ -249,7 +325,7 @@ class Interpreter:
         s, collected = self._control.scan(
             statement.numbers[0], lambda s: self.run(statement.bodies[0], s), s, reverse=bool(statement.numbers[1] % 2)
         )
-        return s._replace(b=self._np.sin(s.b + collected.sum())) if statement.numbers[0] else s
+        return s._replace(b=self._bounded(s.b + collected.sum())) if statement.numbers[0] else s
 
     def _if(self, statement: Statement, s: State) -> State:
         then, otherwise = statement.bodies
@@ -314,6 +390,40 @@ class PlainControl:
         for _ in range(steps):
             slope, x = slope * np.cos(x), np.sin(x)
         return slope
+
+    def add_at(self, x: Any, positions: Any, values: Any) -> Any:
+        result = x.copy()
+        np.add.at(result, positions, values)
+        return result
+
+    def repeat(self, steps: int, body: Callable[[Any], Any], carry: Any) -> Any:
+        for _ in range(steps):
+            carry = body(carry)
+        return carry
+
+    def repeat_while(self, continues: Callable[[Any], Any], body: Callable[[Any], Any], carry: Any) -> Any:
+        while continues(carry):
+            carry = body(carry)
+        return carry
+
+    def branch(self, p: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        return then() if p else otherwise()
+
+    def second_derivatives(self, x: Any, steps: int) -> Any:
+        """The second derivative of an iterated x - x³ / 6, by the chain rule."""
+        slope, curvature = np.ones_like(x), np.zeros_like(x)
+        for _ in range(steps):
+            slope, curvature = (1 - x * x / 2) * slope, (1 - x * x / 2) * curvature - x * slope * slope
+            x = x - x * x * x / 6
+        return curvature
+
+    def stack(self, steps: int, body: Callable[[Any], Any], a: Any, reverse: bool) -> Any:
+        values = list[Any]()
+        for _ in range(steps):
+            a = body(a)
+            values.append(a)
+        stacked = np.array(values[::-1] if reverse else values, np.float64)
+        return stacked, stacked > 0
 
 
 def _random_number(seed: Any, i: Any) -> Any:
@@ -397,6 +507,31 @@ class LaxControl:
             return dlc.vmap(lambda x: self._lax.fori_loop(0, steps, lambda _, x: dnp.sin(x), x))(row).sum()
 
         return dlc.vmap(dlc.grad(total))(m)
+
+    def add_at(self, x: Any, positions: Any, values: Any) -> Any:
+        return x.at[positions].add(values)
+
+    def repeat(self, steps: int, body: Callable[[Any], Any], carry: Any) -> Any:
+        return self._lax.fori_loop(0, steps, lambda _, carry: body(carry), carry)
+
+    def repeat_while(self, continues: Callable[[Any], Any], body: Callable[[Any], Any], carry: Any) -> Any:
+        return self._lax.while_loop(continues, body, carry)
+
+    def branch(self, p: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        return self._lax.cond(p, then, otherwise)
+
+    def second_derivatives(self, x: Any, steps: int) -> Any:
+        def iterate(x: Any) -> Any:
+            return self._lax.fori_loop(0, steps, lambda _, x: x - x * x * x / 6, x)
+
+        return dlc.vmap(dlc.grad(dlc.grad(iterate)))(x)
+
+    def stack(self, steps: int, body: Callable[[Any], Any], a: Any, reverse: bool) -> Any:
+        def step(a: Any, _: None) -> Any:
+            a = body(a)
+            return a, (a, a > 0)
+
+        return self._lax.scan(step, a, None, length=steps, reverse=reverse)[1]
 
 
 def plain_update(x: Any, i: Any, value: Any, mode: str) -> Any:
