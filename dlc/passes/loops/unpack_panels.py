@@ -140,6 +140,8 @@ class _TileInvariants:
     def hoisted_values(self) -> Iterator[SSAValue]:
         """Yield the vectors that are computed from invariant ones in the innermost loop, and that other ops read.
 
+        A broadcast of a vector in memory is not computed: a panel would only copy it.
+
         Of the factors of a packed dot product, these are the words; none if these are pairs.
         """
         values = dict[SSAValue, None]()
@@ -154,7 +156,7 @@ class _TileInvariants:
                     return
                 values[word] = None
         for value in values:
-            if value.owner.parent is self.body and not isinstance(value.owner, _READS):
+            if value.owner.parent is self.body and not isinstance(_broadcast_source(value).owner, _READS):
                 yield value
 
     def is_invariant(self, value: SSAValue) -> bool:
@@ -207,6 +209,13 @@ class _TileInvariants:
 
 def _vector(value: SSAValue) -> VectorType[Attribute]:
     return cast("VectorType[Attribute]", value.type)
+
+
+def _broadcast_source(value: SSAValue) -> SSAValue:
+    """Return the value of which a value is a broadcast, or the value itself."""
+    while isinstance(value.owner, vector.BroadcastOp):
+        value = value.owner.source
+    return value
 
 
 def _row_bytes(value: SSAValue) -> int:

@@ -53,8 +53,8 @@ builtin.module {
 STORE = "memref.store %no_word, %w[%c0, %c0] : memref<6x8xi32>"
 
 
-def unpacked(rows: int = 16, max_bytes: int = 192, store: str = "") -> ModuleOp:
-    module = parse_module(CONTEXT, PRODUCT.replace("ROWS", str(rows)).replace("STORE", store))
+def unpacked(rows: int = 16, max_bytes: int = 192, store: str = "", product: str = PRODUCT) -> ModuleOp:
+    module = parse_module(CONTEXT, product.replace("ROWS", str(rows)).replace("STORE", store))
     expected = result_of(module)
     costs = replace(AVX2.costs, max_unpacked_panel_bytes=max_bytes)
     UnpackPanelsPass(replace(AVX2, costs=costs)).apply(CONTEXT, module)
@@ -92,3 +92,17 @@ def test_other_tiles_compute_the_values_themselves(settings: dict[str, int | str
     module = unpacked(**settings)
     (unpacking,) = (op for op in module.walk() if isinstance(op, arith.SIToFPOp))
     assert loop_around(unpacking).results and not any(isinstance(op, memref.AllocaOp) for op in module.walk())
+
+
+def test_panels_do_not_copy_vectors_that_are_only_broadcast() -> None:
+    words = """%words = vector.transfer_read %w[%k, %c0], %no_word {in_bounds = [true, true],
+          permutation_map = affine_map<(d0, d1) -> (0, d1)>} : memref<6x8xi32>, vector<4x8xi32>"""
+    broadcast = """%word = vector.transfer_read %w[%k, %c0], %no_word {in_bounds = [true]} : memref<6x8xi32>, vector<8xi32>
+        %words = vector.broadcast %word : vector<8xi32> to vector<4x8xi32>"""
+    computed = "%low = arith.andi %words, %mask : vector<4x8xi32>"
+    varying = """%row = arith.index_cast %r : index to i32
+        %rows_of_tile = vector.broadcast %row : i32 to vector<4x8xi32>
+        %low = arith.andi %words, %rows_of_tile : vector<4x8xi32>"""
+    assert words in PRODUCT and computed in PRODUCT
+    module = unpacked(product=PRODUCT.replace(words, broadcast).replace(computed, varying))
+    assert not any(isinstance(op, memref.AllocaOp) for op in module.walk())
