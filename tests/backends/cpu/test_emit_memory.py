@@ -276,3 +276,21 @@ def test_strided_booleans_are_converted_as_vectors(target: Target) -> None:
     emitted = emit_kernel(parse_kernel(text), target).text
     registers = 16 // min(16, target.lanes(4))
     assert emitted.count("icmp ne") == emitted.count("zext") == registers
+
+
+@pytest.mark.parametrize("target", LEVELS)
+@pytest.mark.parametrize(("dtype", "kind"), [("f32", np.float32), ("f64", np.float64), ("f16", np.float16), ("i8", np.int8)])
+def test_remainders_are_stored_unmasked_without_mask_registers(dtype: str, kind: type, target: Target) -> None:
+    zero, body, arguments, arrays = "0" if dtype == "i8" else "0.0", "", [], []
+    for width in (2, 3, 5, 7, 11, 13):
+        memory = f"memref<{width}x{dtype}>"
+        body += f"""
+        %pad{width} = arith.constant {zero} : {dtype}
+        %v{width} = vector.transfer_read %x{width}[%zero], %pad{width} {{in_bounds = [true]}} : {memory}, vector<{width}x{dtype}>
+        vector.transfer_write %v{width}, %y{width}[%zero] {{in_bounds = [true]}} : vector<{width}x{dtype}>, {memory}"""
+        arguments.append(f"%x{width}: {memory}, %y{width}: {memory}")
+        arrays += [numbers(width, dtype=kind), np.zeros(width, kind)]
+    text = grid(body, ", ".join(arguments))
+    check(text, arrays, target)
+    has_masked_stores = "masked.store" in emit_kernel(parse_kernel(text), target).text
+    assert has_masked_stores == ("avx512vl" in target.features)
