@@ -13,19 +13,20 @@ import dlc.kernels as k
 @dlc.kernel(results=lambda q, key, value: k.Result(q.shape, q.dtype))
 def flash_attention(q, key, value, out, *, causal=True, rows=8, lanes=32, block=32):
     """Attention of q[batch, heads, queries, depth] to key and value[batch, groups, keys, depth]; vectors are of queries."""
-    batch, heads, queries, depth = q.shape
-    groups, keys = key.shape[1:3]
+    (batch, heads, queries, depth), (groups, keys) = q.shape, key.shape[1:3]
     for b, h, t in k.grid(batch, heads, -(-queries // lanes)):
-        g = h // (heads // groups)
+        g, scale = h // (heads // groups), math.log2(math.e) * depth**-0.5
         query = k.iota(lanes, np.int32) + (lanes * t).astype(np.int32)
-        transposed, sums = k.buffer((depth, lanes), q.dtype, fill=None), k.buffer((depth, lanes), q.dtype)
-        weights = k.buffer((block, lanes), q.dtype, fill=None)
+        transposed, sums, weights = (
+            k.buffer((n, lanes), q.dtype, fill=x) for n, x in ((depth, None), (depth, 0), (block, None))
+        )
         for d in k.range(0, depth, 8):
-            columns = q.load(b, h, lanes * t, d, width=(8, lanes), axis=(3, 2), fill=0)
-            transposed.store(d, 0, value=columns * (math.log2(math.e) * depth**-0.5))
+            transposed.store(d, 0, value=scale * q.load(b, h, lanes * t, d, width=(8, lanes), axis=(3, 2), fill=0))
         largest, total = k.variable(k.full(lanes, -1e30, q.dtype)), k.variable(k.full(lanes, 0, q.dtype))
-
-        for c in k.range(0, k.minimum(lanes * t + lanes, keys) if causal else keys, block):
+        # All queries of the vector attend to the keys of the first blocks.
+        whole, end = (k.minimum(lanes * t + n, keys) if causal else k.index(keys) for n in (0, lanes))
+        parts = ((0, whole // block * block, False), (whole // block * block, end, True))
+        for c, is_masked in ((c, masked) for low, high, masked in parts for c in k.range(low, high, block)):
             new = k.variable(largest.value)
             for r in k.range(0, block, rows):
                 scores = k.variable(k.full((rows, lanes), 0, q.dtype))
@@ -33,9 +34,10 @@ def flash_attention(q, key, value, out, *, causal=True, rows=8, lanes=32, block=
                     element = key.load(b, g, c + r, d, width=(rows, 1), fill=0)
                     scores.value = k.fma(element, transposed.load(d, 0, width=lanes), scores.value)
                 at = k.iota((rows, 1), np.int32, axis=0) + (c + r).astype(np.int32)
-                masked = k.select((at <= query) & (at < keys) if causal else at < keys, scores.value, -1e30)
-                weights.store(r, 0, value=masked)
-                new.value = k.maximum(new.value, masked.max(0))
+                if is_masked:
+                    scores.value = k.select((at <= query) & (at < keys) if causal else at < keys, scores.value, -1e30)
+                weights.store(r, 0, value=scores.value)
+                new.value = k.maximum(new.value, scores.value.max(0))
             decay = k.exp2(largest.value - new.value)
             largest.value, total.value = new.value, total.value * decay
             for r in k.range(0, block, 4):
@@ -49,8 +51,7 @@ def flash_attention(q, key, value, out, *, causal=True, rows=8, lanes=32, block=
                     part.value = k.fma(element, weights.load(j, 0, width=lanes), part.value)
                 sums.store(d, 0, value=part.value)
         for d in k.range(0, depth, rows):
-            result = sums.load(d, 0, width=(rows, lanes)) / total.value
-            out.store(b, h, lanes * t, d, value=result, axis=(3, 2), masked=True)
+            out.store(b, h, lanes * t, d, value=sums.load(d, 0, width=(rows, lanes)) / total.value, axis=(3, 2), masked=True)
 
 
 @dlc.kernel(results=lambda q, key, value, out, g: tuple(k.Result(x.shape, x.dtype, fill=0) for x in (q, key, value)))
