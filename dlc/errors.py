@@ -45,6 +45,13 @@ class AbsentError(DlcError, AttributeError):
     """A module or array of dlc does not have an attribute of this name."""
 
 
+class AbsentPartError(DlcError, KeyError):
+    """A result of a submitted call does not have a part of this name or index."""
+
+    # KeyError quotes its message.
+    __str__ = Exception.__str__
+
+
 class DeviceError(DlcError):
     """A target or device does not exist or cannot run the program."""
 

@@ -1,22 +1,27 @@
-"""Locations in the user's source: the innermost frame that is neither in dlc nor in NumPy."""
+"""Locations in the user's source: the innermost frame that is neither in dlc, in NumPy, nor the start of a thread."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import threading
 from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
 
 import numpy as np
 
-_LIBRARIES = tuple(str(folder) + os.sep for folder in (Path(__file__).parent, Path(np.__file__).parent))
+_LIBRARIES = (
+    *(str(folder) + os.sep for folder in (Path(__file__).parent, Path(np.__file__).parent)),
+    contextlib.__file__,
+    threading.__file__,
+)
 
 
 def is_user_frame(frame: FrameType) -> bool:
     """Return whether a frame runs user code."""
-    name = frame.f_code.co_filename
-    return not name.startswith(_LIBRARIES) and "contextlib" not in name
+    return not frame.f_code.co_filename.startswith(_LIBRARIES)
 
 
 def find_user_line() -> tuple[str, int] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Future
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
@@ -192,7 +193,7 @@ def is_array_like(leaf: object) -> bool:
 def require_array_like(leaf: object, name: str) -> None:
     """Raise DTypeError, naming the argument, for a leaf that is neither an array nor a number."""
     if not is_array_like(leaf):
-        raise DTypeError(
-            f"argument {name}: expected an array or a number, got {type(leaf).__name__}; "
-            "pass other values as static arguments, which static_argnames lists"
-        )
+        hint = "pass other values as static arguments, which static_argnames lists"
+        if isinstance(leaf, Future):
+            hint = "pass its .result(), or call .submit, which waits for futures"
+        raise DTypeError(f"argument {name}: expected an array or a number, got {type(leaf).__name__}; {hint}")

@@ -214,12 +214,12 @@ def _parse_dynamic_axes(name: str, axes: object) -> dict[int, SymbolicSize]:
         raise DTypeError(
             f"jit: dynamic: {name}: {invalid[0]!r} in {size_of_axis!r} is not an axis with a name; write {{0: 'N'}}"
         )
-    return {axis: _parse_symbolic_size(size) for axis, size in cast("Mapping[int, str]", axes).items()}
+    return {axis: _parse_symbolic_size(name, size) for axis, size in cast("Mapping[int, str]", axes).items()}
 
 
-def _parse_symbolic_size(text: str) -> SymbolicSize:
+def _parse_symbolic_size(parameter: str, text: str) -> SymbolicSize:
     try:
         name, allowed = parse_size_and_range(text)
     except ValueError as error:
-        raise ShapeError(f"jit: {text!r}: {error}; write N, N:1..32 or N:1..") from error
+        raise ShapeError(f"jit: dynamic: {parameter}: {text!r}: {error}; write N, N:1..32 or N:1..") from error
     return parse_size(name), allowed

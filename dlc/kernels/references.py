@@ -21,7 +21,7 @@ from dlc.kernels.kernel_trace import KernelTrace, Scope, current_kernel_trace
 from dlc.kernels.lanes import LaneAccess, LoopLanes
 from dlc.kernels.races import GridAccess, GridAccesses
 from dlc.kernels.shapes import is_python_integer, require_shape
-from dlc.kernels.values import Value, ValueLike, constant, element_type_of_dtype
+from dlc.kernels.values import Value, ValueLike, absent, constant, element_type_of_dtype
 from dlc.numpy.apply import as_shape
 from dlc.passes.kernel_builder import Buffer
 from dlc.shapes.traced_dims import TracedSize
@@ -92,6 +92,14 @@ class ArrayReference(WithoutOperators):
     @property
     def ndim(self) -> int:
         return len(self.shape)
+
+    @property
+    def size(self) -> TracedSize:
+        """The number of elements."""
+        return prod(self.shape)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise absent(self.trace, f"{self!r}", name)
 
     def __getitem__(self, indices: Any) -> Any:
         positions = self._positions(indices, may_be_fewer=True)

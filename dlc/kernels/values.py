@@ -16,7 +16,7 @@ import numpy as np
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.dtypes import element_type, is_bool, is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import is_unsigned, storage_type
-from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.errors import AbsentError, DlcError, DTypeError, ShapeError
 from dlc.frontend.trace import Tracer, is_python_scalar
 from dlc.ir import Attribute, DenseIntOrFPElementsAttr, arith, bf16, f16, i64, math, vector
 from dlc.kernels.conversions import convert, floor_divide
@@ -158,6 +158,9 @@ class Value:
             return self.require_usable().require_arithmetic("**")
         return half * half * self if exponent % 2 else half * half
 
+    def __divmod__(self, other: ValueLike) -> tuple[Value, Value]:
+        return self._divided("divmod", other)
+
     def __and__(self, other: ValueLike) -> Value:
         return self._bitwise("&", other, lambda a, b: a & b)
 
@@ -282,15 +285,60 @@ class Value:
 
     def __bool__(self) -> NoReturn:
         raise self.error(
-            f"a Python condition (if, while, and, or, not) on a {self.dtype_name} value, which is not known while the kernel "
-            "is traced; use k.when(condition), k.select(condition, x, y), or & | ~"
+            f"a Python condition (if, while, and, or, not, min, max) on a {self.dtype_name} value, which is not known while "
+            "the kernel is traced; use k.when(condition), k.select(condition, x, y), k.minimum, k.maximum, or & | ~"
         )
 
     def __index__(self) -> NoReturn:
-        raise self.error(f"a {self.dtype_name} value as a Python integer, which is not known while the kernel is traced; "
-                         "for a loop use k.range")  # fmt: skip
+        raise self._unknown("a Python integer", "for a loop use k.range, for an index k.index(value)")
 
-    __int__ = __float__ = __index__
+    def __int__(self) -> NoReturn:
+        raise self._unknown("a Python integer", "use .astype(np.int64), or k.index(value)")
+
+    def __float__(self) -> NoReturn:
+        raise self._unknown(
+            "a Python float", "use .astype(np.float32), or a function of dlc.kernels, such as k.exp, instead of math's"
+        )
+
+    def __complex__(self) -> NoReturn:
+        raise self._unknown("a Python complex number", "compute with the real and the imaginary part")
+
+    def __round__(self, digits: int | None = None) -> NoReturn:
+        raise self._unknown("a Python number", "use k.round(x) instead of round")
+
+    def __floor__(self) -> NoReturn:
+        raise self._unknown("a Python integer", "use k.floor(x)")
+
+    def __ceil__(self) -> NoReturn:
+        raise self._unknown("a Python integer", "use k.ceil(x)")
+
+    def __trunc__(self) -> NoReturn:
+        raise self._unknown("a Python integer", "use k.trunc(x)")
+
+    def __format__(self, format_spec: str) -> str:
+        if format_spec:
+            raise self._unknown("text", "return it as a result, and print that")
+        return repr(self)
+
+    def _unknown(self, kind: str, hint: str) -> DlcError:
+        return self.error(f"{self._noun} as {kind}, which is not known while the kernel is traced; {hint}")
+
+    @property
+    def _noun(self) -> str:
+        return "an index" if self.is_index else f"a {self.dtype_name} value"
+
+    def __matmul__(self, other: ValueLike) -> NoReturn:
+        raise self.error("@ of values; use k.dot(a, b), or (a * b).sum()", DTypeError)
+
+    __rmatmul__ = __matmul__
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise self.error(f"len() of a {self.dtype_name} scalar", ShapeError)
+        return self.shape[0]
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise absent(self.trace, self._noun, name)
 
     def __iter__(self) -> NoReturn:
         raise self.error("iteration over a value; use k.range for a loop")
@@ -503,6 +551,14 @@ class Value:
         if axis is None:
             total = total._reduced(name, None, False, reduce, combine)
         return total.derived(total.kernel_value.splat((1,) * (rank - len(total.shape)) + total.shape)) if keepdims else total
+
+
+def absent(trace: KernelTrace, owner: str, name: str) -> AttributeError:
+    """Return the error of an attribute that a value or reference does not have."""
+    # Python and NumPy look up special names to find protocols that an object supports.
+    if name.startswith("__"):
+        return AttributeError(name)
+    return trace.error(f"{owner} has no attribute {name!r}; use functions of dlc.kernels, or loops", AbsentError)
 
 
 # An operand of an operator; a Python scalar takes the dtype of the other operand.

@@ -33,16 +33,25 @@ def identifier(name: str) -> str:
 def parse_size_and_range(text: str) -> tuple[str, SizeRange | None]:
     """Parse a size and its range, as users write them: `N`, `N:1..32`, `N:4..`.
 
-    Raises ValueError for an invalid range.
+    Raises ValueError for an invalid range, and for a size without a name.
     """
     size, colon, ends = text.partition(":")
+    if not size.strip():
+        raise ValueError("the size has no name")
     if not colon:
         return text, None
     low, dots, high = ends.partition("..")
-    range_ = SizeRange(int(low or 0), int(high) if high else None) if dots else SizeRange(int(ends), int(ends))
-    if range_.low < 0 or (range_.high is not None and range_.high < range_.low):
+    range_ = SizeRange(_bound(low or "0"), _bound(high) if high else None) if dots else SizeRange(_bound(ends), _bound(ends))
+    if range_.high is not None and range_.high < range_.low:
         raise ValueError(f"the range {ends!r} of {size} contains no size")
     return size.strip(), range_
+
+
+def _bound(text: str) -> int:
+    """Parse an end of a range. Raises ValueError for other text."""
+    if not text.strip().isdecimal():
+        raise ValueError(f"the bound {text!r} of a range is not a number")
+    return int(text)
 
 
 def _evaluate(node: ast.expr) -> Size:

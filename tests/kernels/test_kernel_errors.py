@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -497,3 +498,45 @@ def test_storage_only_dtypes() -> None:
         dlc.DTypeError, match=r"the operand x of shape \(3,\) has the dtype int4, which is storage-only; convert"
     ):
         copy(np.zeros(3, ml_dtypes.int4))
+
+
+def test_functions_of_python_and_absent_methods_name_those_of_kernels() -> None:
+    cases: list[tuple[str, Callable[[Any], Any]]] = [
+        (r"a float32 value as a Python number.*k\.round", round),
+        (r"a float32 value as a Python float.*\.astype.*k\.exp", math.exp),
+        (r"a float32 value as a Python integer.*\.astype", int),
+        (r"a float32 value as a Python integer.*k\.floor", math.floor),
+        (r"a float32 value as a Python integer.*k\.ceil", math.ceil),
+        (r"a float32 value as a Python integer.*k\.trunc", math.trunc),
+        (r"a float32 value as a Python complex number", complex),
+        (r"a float32 value as text", "{:.1f}".format),
+        (r"a Python condition .*k\.maximum", lambda v: max(v, 0)),
+        (r"len\(\) of a float32 scalar", len),
+        (r"@ of values.*k\.dot", lambda v: v @ v),
+        (r"a float32 value has no attribute 'clip'", lambda v: v.clip(0, 1)),
+    ]
+    for message, function in cases:
+
+        def body(x: Any, ids: Any, y: Any, function: Callable[[Any], Any] = function) -> None:
+            for i in k.grid(3):
+                y[i, 0] = function(x[i, 0])
+
+        expect(dlc.DlcError, message, body)
+
+    def method(x: Any, ids: Any, y: Any) -> None:
+        for i in k.grid(3):
+            y[i, 0] = x.sum()
+
+    expect(dlc.DlcError, r"the operand x of shape \(3, 4\) has no attribute 'sum'", method)
+
+
+def test_sizes_and_divmod() -> None:
+    def body(x: Any, ids: Any, y: Any) -> None:
+        for i in k.grid(3):
+            quotient, remainder = divmod(ids[i] - 1, 2)
+            for j, value in enumerate((quotient, remainder)):
+                y[i, j] = value.astype(np.float32)
+            y[i, 2], y[i, 3] = float(x.size), float(len(x.load(i, 0, width=4)))
+
+    quotients, remainders = np.divmod(IDS - 1, 2)
+    np.testing.assert_array_equal(run(body), np.stack([quotients, remainders, np.full(3, 12), np.full(3, 4)], 1))

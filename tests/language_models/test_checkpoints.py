@@ -150,6 +150,11 @@ def test_hostile_safetensors(entry: Any, message: str, tmp_path: Path) -> None:
         read_safetensors(tmp_path / "m.safetensors")
 
 
+def test_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"a folder without config\.json; expected a GGUF file"):
+        read_checkpoint(tmp_path)
+
+
 def test_files_that_are_not_regular(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path):

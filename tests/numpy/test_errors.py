@@ -243,6 +243,9 @@ def test_jit_arguments() -> None:
     for dynamic, message in (
         ({"x": {2: "N"}}, r"dynamic has axis 2 of 'x', which has the shape \(3, 4\)"),
         ({"x": {-1: "N"}}, "dynamic has axis -1 of 'x'"),
+        ({"x": {0: "n:a"}}, "jit: dynamic: x: 'n:a': the bound 'a' of a range is not a number; write N, N:1..32"),
+        ({"x": {0: "n:-3.."}}, "the bound '-3' of a range is not a number"),
+        ({"x": {0: " "}}, "dynamic: x: ' ': the size has no name"),
     ):
         with pytest.raises((DTypeError, ShapeError), match=message):
             dlc.jit(rows, dynamic=cast(Any, dynamic))(X)

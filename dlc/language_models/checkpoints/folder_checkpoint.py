@@ -26,6 +26,10 @@ _BUFFER_SUFFIXES = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", "
 def read_folder(folder: Path) -> Checkpoint:
     """Read a folder. Raises ModelError for missing or malformed files, UnsupportedError for an unknown layout."""
     config_path = folder / "config.json"
+    if not config_path.exists():
+        raise ModelError(
+            f"{folder}: a folder without config.json; expected a GGUF file, or a checkpoint in Hugging Face's layout"
+        )
     options = read_json(config_path)
     model_type = options.get("model_type")
     if not isinstance(model_type, str):

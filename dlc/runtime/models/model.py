@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from os import PathLike
 from typing import Any, Protocol, cast
 
@@ -302,7 +303,8 @@ def to_input_array(value: Any, info: TensorInfo) -> NDArray[Any] | DeviceArray:
     except (ShapeError, DTypeError) as error:
         raise type(error)(f"input {info}: {error}") from error
     if array.dtype.hasobject:
-        raise DTypeError(f"input {info}: expected an array of numbers; got a {type(value).__name__}")
+        hint = "; pass its .result(), or call .submit, which waits for futures" if isinstance(value, Future) else ""
+        raise DTypeError(f"input {info}: expected an array of numbers; got a {type(value).__name__}{hint}")
     if not hasattr(value, "dtype") and np.can_cast(array.dtype, info.dtype, "same_kind"):
         return array.astype(info.dtype)
     return array

@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from dlc.arrays import Array
+from dlc.errors import AbsentPartError
 from dlc.runtime.requests.event_loops import result_in_event_loop
 
 # Common types of arguments that neither are nor contain futures: a fast path, as other checks take a microsecond.
@@ -180,11 +181,22 @@ class Future(BaseFuture[Any]):
 def _copy_result(done: BaseFuture[Any], target: BaseFuture[Any], key: Any) -> None:
     """Set the result of a running future from a part of the result of a future that is done, or its exception."""
     try:
-        result = done.result(timeout=0)[key]
+        result = _part(done.result(timeout=0), key)
     except BaseException as error:
         target.set_exception(error)
     else:
         target.set_result(result)
+
+
+def _part(result: Any, key: Any) -> Any:
+    """Return one part of a result. Raises AbsentPartError if there is none."""
+    try:
+        return result[key]
+    except (KeyError, IndexError, TypeError):
+        names = f"its outputs are {', '.join(result)}" if isinstance(result, Mapping) else f"it is a {type(result).__name__}"
+        if isinstance(result, tuple | list):
+            names = f"it has {len(cast('Sequence[Any]', result))}, counted from 0"
+        raise AbsentPartError(f"future[{key!r}]: the result has no such part; {names}") from None
 
 
 def futures_in(values: Iterable[Any]) -> list[BaseFuture[Any]]:

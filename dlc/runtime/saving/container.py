@@ -37,6 +37,7 @@ from dlc.runtime.saving.header.values import count, text
 from dlc.target import Target, WorkGroups, architecture_of, is_opencl
 
 MAGIC = b"dlcmodel"
+_ELF_MAGIC = b"\x7fELF"
 # Changes with the layout of the file and with the meaning of its contents.
 VERSION = 26
 PREFIX = struct.Struct("<8sIIQq")  # magic, version, CRC-32 of the header, size of the header, position of the program
@@ -315,7 +316,11 @@ def _read(path: Path, memory: memoryview) -> tuple[int, dict[str, Any], memoryvi
     size = len(memory)
     if size < PREFIX.size or bytes(memory[: len(MAGIC)]) != MAGIC:
         compiled = path.with_suffix(".dlc").name
-        raise ModelError(f"{path}: not a compiled model; create one with `compile-model MODEL.onnx -o {compiled}`")
+        if bytes(memory[: len(_ELF_MAGIC)]) == _ELF_MAGIC:
+            hint = f"programs link or open it by dlc.h; for Python save {compiled} instead, by `compile-model` or .save"
+            raise ModelError(f"{path}: a library or object file, not a .dlc file; {hint}")
+        model = path.name if path.suffix == ".onnx" else "MODEL.onnx"
+        raise ModelError(f"{path}: not a compiled model; create one with `compile-model {model} -o {compiled}`")
     _, version, checksum, length, program = PREFIX.unpack_from(memory)
     if version != VERSION:
         raise ModelError(f"{path}: format version {version}, but this version of dlc reads {VERSION}; compile the model again")

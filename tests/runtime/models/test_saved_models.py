@@ -209,6 +209,12 @@ def test_every_flipped_byte_is_found(some: Path, tmp_path: Path) -> None:
         data[:] = some.read_bytes()
 
 
+def test_libraries_are_not_loaded(tmp_path: Path) -> None:
+    (tmp_path / "m.so").write_bytes(b"\x7fELF" + bytes(4096))
+    with pytest.raises(dlc.ModelError, match=r"a library or object file, not a \.dlc file.*save m\.dlc instead"):
+        dlc.load(tmp_path / "m.so")
+
+
 SPECIALIZATIONS: dict[str, Callable[[dict[str, Any]], object]] = {
     "no specializations": lambda m: m.__setitem__("specializations", None),
     "an input less": lambda m: m["inputs"].pop(),

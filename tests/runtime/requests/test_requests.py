@@ -26,6 +26,7 @@ from dlc.errors import DeadlineError, DeviceError, DlcError, MemoryLimitError, Q
 from dlc.machine.cpus import cpu_affinity
 from dlc.runtime.requests.batched_model import BatchedModel
 from dlc.runtime.requests.executor import Executor
+from dlc.runtime.requests.future import Future
 from dlc.runtime.requests.request_queue import RequestQueue
 from dlc.runtime.requests.submittable import Submittable
 from dlc.runtime.requests.threading_primitives import Threading
@@ -94,6 +95,34 @@ def test_parts_of_results() -> None:
         whole["other"].result(60)
     with pytest.raises(TypeError, match="not iterable"):
         iter(whole)
+
+
+def test_absent_parts_name_the_present_ones() -> None:
+    for result, key, message in (
+        ({"y": 1, "z": 2}, "x", r"future\['x'\]: the result has no such part; its outputs are y, z"),
+        ((1, 2), 2, "it has 2, counted from 0"),
+        (np.zeros(3), "x", "it is a ndarray"),
+    ):
+        whole = Future()
+        whole.set_running_or_notify_cancel()
+        whole.set_result(result)
+        with pytest.raises(dlc.DlcError, match=message):
+            whole[key].result()
+
+
+def test_futures_in_calls_are_refused() -> None:
+    x = np.ones(3, np.float32)
+    increment = dlc.jit(lambda d: d["x"] + 1)
+    with pytest.raises(dlc.DlcError, match=r"argument d\['x'\].*got Request; pass its \.result\(\)"):
+        increment({"x": dlc.jit(np.negative).submit(x)})
+    np.testing.assert_array_equal(np.asarray(increment.submit({"x": dlc.jit(np.negative).submit(x)}).result()), 1 - x)
+
+
+def test_errors_without_a_user_line_have_none() -> None:
+    """No line of the user runs in the executor's threads."""
+    future = dlc.jit(dlc.numpy.add).submit(np.zeros((2, 4)), np.zeros((3, 3)))
+    with pytest.raises(dlc.DlcError, match=r"^dl\.add: shapes \(2, 4\) and \(3, 3\) do not broadcast"):
+        future.result()
 
 
 def test_a_cancelled_request_does_not_run(one: Executor) -> None:
