@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -16,7 +15,9 @@ from dlc.calculus.custom_rules import custom_vjp
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of, is_storage_only
 from dlc.dialects.dl.dtypes import element_type, is_float
+from dlc.dialects.dl.library_kernels.loops import WITHOUT_DERIVATIVE
 from dlc.errors import DlcError, DTypeError, UnsupportedError
+from dlc.frontend.complex_numbers import is_complex
 from dlc.frontend.trace import Tracer, current_trace, with_user_line
 from dlc.ir import ArrayAttr, Attribute, Block, FunctionType, MemRefType, Region, StringAttr, func, i64
 from dlc.just_in_time.decorator import jit
@@ -100,6 +101,8 @@ class Kernel:
 
     def _insert(self, operands: Sequence[Any], static: Mapping[str, Any]) -> Any:
         """Trace the kernel for these operands, insert it into the program that is being traced, and return its results."""
+        if any(map(is_complex, operands)):
+            raise self._error("it has a complex operand; pass x.real and x.imag, and return two results", DTypeError)
         arrays = [operand(x) for x in operands]
         if not arrays:
             raise self._error("it has no operands; expected at least one", DTypeError)
@@ -189,10 +192,17 @@ class _KernelBody:
 
     def insert(self, operands: Sequence[Any]) -> Sequence[Any]:
         """Insert the kernel into the program that is being traced, with its derivative if there is one; return its results."""
-        if _may_have_derivatives(operands) and not self.messages:
-            with suppress(UnsupportedError):
+        if not _may_have_derivatives(operands):
+            return self._apply(operands)
+        reason = "it has run-time checks"
+        if not self.messages:
+            try:
                 return self._with_derivative(operands, adjoint_body(self.function, len(operands)))
-        return self._apply(operands)
+            except UnsupportedError as error:
+                reason = str(error)
+        results = self._apply(operands)
+        results[0].value.owner.attributes[WITHOUT_DERIVATIVE] = StringAttr(reason)
+        return results
 
     def _with_derivative(self, operands: Sequence[Any], adjoint: func.FuncOp) -> Sequence[Any]:
         """Insert the kernel with a custom reverse-mode rule: the adjoint kernel."""

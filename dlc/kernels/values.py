@@ -445,6 +445,8 @@ class Value:
             raise a.error(f"{operator} of floats; use k.floor(x / y)", DTypeError)
         if a.element is None:
             require_uniform(operator, a, b)
+            if self.trace.never_runs:
+                return a, a
             if b.range.low <= 0:
                 raise a.error(f"{operator} of an index by {b.range}; the divisor must be positive")
             x, y = a.kernel_value, b.kernel_value

@@ -152,9 +152,22 @@ def test_kernels_without_an_automatic_derivative() -> None:
             y[i, j] = y[i, j] * x[i, j]
 
     x = normal(3, 4)
-    for function in (recurrence, reads_result, kernels.cumulative_maximum):
+
+    @dlc.kernel(results=lambda x: k.Result(x.shape, x.dtype), checked=True)
+    def checked(x: Any, y: Any) -> None:
+        for i, j in k.grid(*x.shape):
+            y[i, j] = x[i, j]
+
+    for function, reason in (
+        (recurrence, r"is used other than in a sum"),
+        (reads_result, r"is used other than in a sum"),
+        (kernels.cumulative_maximum, r"arith\.\w+ has no adjoint|is used other than in a sum"),
+        (checked, "it has run-time checks"),
+    ):
         np.asarray(dlc.jit(function)(x))
-        with pytest.raises(dlc.UnsupportedError, match=r"has no derivative.*give the function that calls it a rule"):
+        with pytest.raises(
+            dlc.UnsupportedError, match=rf"has no derivative: .*{reason}; give the function that calls it a rule"
+        ):
             dlc.jit(dlc.grad(lambda x, function=function: function(x).sum()))(x)
 
 

@@ -540,3 +540,25 @@ def test_sizes_and_divmod() -> None:
 
     quotients, remainders = np.divmod(IDS - 1, 2)
     np.testing.assert_array_equal(run(body), np.stack([quotients, remainders, np.full(3, 12), np.full(3, 4)], 1))
+
+
+def test_complex_operands_are_passed_as_parts() -> None:
+    @dlc.kernel(results=lambda x: k.Result(x.shape, x.dtype))
+    def copy(x: Any, y: Any) -> None:
+        for i, j in k.grid(*x.shape):
+            y[i, j] = x[i, j]
+
+    for function in (copy, dlc.jit(lambda x: copy(x * 1j))):
+        with pytest.raises(dlc.DTypeError, match=r"kernel copy: it has a complex operand; pass x\.real and x\.imag"):
+            function(X.astype(np.complex64))
+
+
+def test_division_by_a_size_of_an_empty_array() -> None:
+    @dlc.kernel(results=lambda x: k.Result(x.shape, x.dtype))
+    def rotate(x: Any, y: Any) -> None:
+        n = x.shape[0]
+        for i in k.grid(n):
+            y[i] = x[(i + 1) % n] + x[(i + n) // n - 1]
+
+    for x in (np.zeros(0, np.float32), np.arange(3, dtype=np.float32)):
+        np.testing.assert_array_equal(np.asarray(rotate(x)), np.roll(x, -1) + x[: x.size and 1])

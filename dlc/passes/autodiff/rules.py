@@ -8,6 +8,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import Composite
+from dlc.dialects.dl.library_kernels.loops import WITHOUT_DERIVATIVE
 from dlc.dialects.dl.programs.control import Control, read_values
 from dlc.dialects.location_text import location_prefix
 from dlc.errors import UnsupportedError
@@ -117,6 +118,8 @@ def _no_derivative_message(op: Operation) -> str:
         name = op.label
         repair = "give the function that calls it a rule by dlc.custom_vjp or dlc.custom_jvp (docs/ffi.md)"
     reason = NO_DERIVATIVE.get(type(op), "it has no rule") if isinstance(op, DlOp) else "it has no rule"
+    if isinstance(cause := op.attributes.get(WITHOUT_DERIVATIVE), StringAttr):
+        reason = cause.data
     return f"{location_prefix(op.location)}{name} has no derivative: {reason}; {repair}"
 
 

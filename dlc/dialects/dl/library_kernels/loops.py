@@ -127,6 +127,10 @@ def _context() -> Context:
     return context
 
 
+# The reason for which a kernel has no derivative rule.
+WITHOUT_DERIVATIVE = "dlc.without_derivative"
+
+
 @irdl_op_definition
 class LoopsOp(LibraryKernel):
     """The results of a function on buffers: `body(x…, y…)` reads the operands `x` and writes the results `y` of `elements`.
