@@ -208,7 +208,7 @@ def _builtin_stages(target: Target, numerics: str, weights: str, group: int, pre
                 ForwardStoresPass(),
                 ForwardToNextIterationPass(),
                 UnpackPanelsPass(target),
-                ExpandMathPass(precise=is_strict, fused=target.has_fma),
+                ExpandMathPass(precise=is_strict, fused=target.has_fma, has_ldexp=target.has_ldexp),
                 ExpandCompressPass(target),
                 UnrollReductionsPass(target),
                 *prefetch,

@@ -80,6 +80,11 @@ class Target:
         return "avx2" in self.features
 
     @property
+    def has_ldexp(self) -> bool:
+        """True if the target multiplies floats by powers of two in one instruction (`math.ldexp`)."""
+        return "avx512vl" in self.features
+
+    @property
     def without_costs(self) -> Target:
         """The target with the default cost model, as compiled code records it."""
         return replace(self, costs=CostModel())

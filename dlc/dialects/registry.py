@@ -7,6 +7,7 @@ from functools import lru_cache
 from dlc.dialects.compress import CompressOp
 from dlc.dialects.dl import Dl
 from dlc.dialects.host import Host
+from dlc.dialects.ldexp import MathLdexpOp
 from dlc.dialects.matrix_multiply import SubgroupMatmulOp
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.remainder import RemFOp
@@ -30,7 +31,7 @@ def _context(plugin_ops: tuple[type[Operation], ...]) -> Context:
     context = Context()
     for dialect in (*STANDARD, Dl, Host):
         context.load_dialect(dialect)
-    for op in (*plugin_ops, PrefetchOp, ShapeCastOp, CompressOp, RemFOp, gpu.BarrierOp, SubgroupMatmulOp):
+    for op in (*plugin_ops, PrefetchOp, ShapeCastOp, CompressOp, MathLdexpOp, RemFOp, gpu.BarrierOp, SubgroupMatmulOp):
         context.load_op(op)
     context.load_attr_or_type(WorkgroupMemory)
     return context

@@ -15,6 +15,7 @@ import numpy as np
 from dlc.backends.reference.evaluation_context import Frame, elementwise, rule
 from dlc.backends.reference.values import Array, Value, bit_width, dtype_of, expand, is_bool, rank
 from dlc.dialects.dl.dtypes import array_of
+from dlc.dialects.ldexp import MathLdexpOp, ldexp
 from dlc.dialects.remainder import RemFOp
 from dlc.ir import DenseIntOrFPElementsAttr, FloatAttr, IntegerAttr, arith, math
 
@@ -234,7 +235,7 @@ def fma(a: Array, b: Array, c: Array) -> Array:
 elementwise({
     math.AbsFOp: np.abs, math.SqrtOp: np.sqrt, math.CopySignOp: np.copysign,
     math.FloorOp: np.floor, math.CeilOp: np.ceil, math.TruncOp: np.trunc, math.RoundEvenOp: np.rint,
-    math.FmaOp: fma,
+    math.FmaOp: fma, MathLdexpOp: ldexp,
     math.ExpOp: rounded_once(np.exp), math.Exp2Op: rounded_once(np.exp2), math.ExpM1Op: rounded_once(np.expm1),
     math.LogOp: rounded_once(np.log), math.Log2Op: rounded_once(np.log2), math.Log10Op: rounded_once(np.log10),
     math.Log1pOp: rounded_once(np.log1p), math.PowFOp: rounded_once(np.power), math.CbrtOp: rounded_once(np.cbrt),

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.compress import CompressOp
+from dlc.dialects.ldexp import MathLdexpOp
 from dlc.dialects.sizes import size_arguments
 from dlc.emission.common import control, memory, vectors
 from dlc.emission.common.emitter import Handlers
@@ -34,6 +35,7 @@ from dlc.emission.llvm.control import LlvmControlWriter
 from dlc.emission.llvm.core import global_name
 from dlc.emission.llvm.dot_products import KernelAnalysis, LlvmDotProductWriter
 from dlc.emission.llvm.instruction_order import schedule_lines
+from dlc.emission.llvm.ldexp import ldexp
 from dlc.emission.llvm.memory import LlvmMemoryWriter, prefetch
 from dlc.emission.llvm.vectors import LlvmVectorWriter, shuffle
 from dlc.ir import IndexType, Operation, SSAValue, func, scf
@@ -47,6 +49,7 @@ HANDLERS: Handlers = {
     **arith.HANDLERS,
     "memref.prefetch": prefetch,
     CompressOp.name: compress,
+    MathLdexpOp.name: arith.elementwise(ldexp),
     "vector.shuffle": shuffle,
 }
 

@@ -13,7 +13,6 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type
 from dlc.errors import DTypeError
-from dlc.ir import f64
 from dlc.numpy.apply import (
     ArrayLike,
     Operand,
@@ -28,7 +27,6 @@ from dlc.numpy.apply import (
 from dlc.numpy.custom_derivatives import with_jvp_rule
 from dlc.numpy.functions.comparison import (
     bitwise_and,
-    bitwise_left_shift,
     bitwise_or,
     bitwise_right_shift,
     bitwise_xor,
@@ -46,7 +44,6 @@ from dlc.numpy.functions.comparison import (
 from dlc.numpy.functions.elementwise import (
     abs,
     add,
-    clip,
     divide,
     exp,
     exp2,
@@ -239,32 +236,13 @@ class _ExponentField:
 
 
 def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """Return x1 · 2^x2 for integers x2; a subnormal result of float64 may be rounded twice."""
+    """Return x1 · 2^x2 for integers x2."""
     (x,), n = promote_to_float(x1, min_dtype=np.float16), operand(x2)
     if n.dtype.kind not in "iu":
         refuse(DTypeError(f"ldexp: x2 of dtype {n.dtype}; expected integers"))
-    is_wide = x.dtype == np.float64
-    limit = min(_MAX_SHIFT_BITS if is_wide else _MAX_SHIFT_BITS_OF_FLOAT32, np.iinfo(n.dtype).max)
-    exponent = convert(clip(n, -limit if n.dtype.kind == "i" else 0, limit), np.int64)
-    if not is_wide:
-        # The product is exact in float64.
-        return convert(multiply(convert(x, np.float64), _power_of_two(exponent)), x.dtype)
-    # As a product with three powers of two in the range of float64, by a quarter and three eighths of the exponent: shifts are
-    # faster than divisions.
-    first = bitwise_right_shift(exponent, np.int64(2))
-    second = bitwise_right_shift(subtract(exponent, first), np.int64(1))
-    for factor_exponent in (first, second, subtract(exponent, add(first, second))):
-        x = multiply(x, _power_of_two(factor_exponent))
-    return x
-
-
-# Beyond these exponents, the product with every finite float other than 0 is zero or infinite.
-_MAX_SHIFT_BITS, _MAX_SHIFT_BITS_OF_FLOAT32 = 2200, 300
-
-
-def _power_of_two(exponent: Any) -> Any:
-    """Return 2^exponent as float64, for an exponent of a normal number."""
-    return apply(dl.BitcastOp, bitwise_left_shift(add(exponent, np.int64(1023)), np.int64(52)), to=f64)
+    # Half-precision floats cannot represent all exponents.
+    wide = np.promote_types(x.dtype, np.float32)
+    return convert(apply(dl.LdexpOp, convert(x, wide), convert(n, wide)), x.dtype)
 
 
 def modf(x: ArrayLike, /) -> tuple[Any, Any]:

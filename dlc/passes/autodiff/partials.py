@@ -59,6 +59,11 @@ def _gelu(r: Term, x: Term) -> Term:
     return (erf(x * math.sqrt(0.5)) + 1) * 0.5 + x * exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
 
 
+def _power_of_two(exponent: Term) -> Term:
+    """2^⌊exponent⌋."""
+    return exponent.op(dl.FloorOp).op(dl.Exp2Op)
+
+
 def _sigmoid(x: Term) -> Term:
     return x.op(dl.SigmoidOp)
 
@@ -117,6 +122,7 @@ BINARY_PARTIALS: dict[type[DlOp], tuple[Callable[[Term, Term, Term], Partial], C
     dl.ModOp: (lambda r, x, y: 1, lambda r, x, y: -_quotient(r, x, y)),
     dl.PowOp: (_power_by_base, _power_by_exponent),
     dl.Atan2Op: (lambda r, x, y: y / (x * x + y * y), lambda r, x, y: -x / (x * x + y * y)),
+    dl.LdexpOp: (lambda r, x, y: _power_of_two(y), lambda r, x, y: 0),
     dl.MaximumOp: (lambda r, x, y: _share_of_larger(x, y), lambda r, x, y: _share_of_larger(y, x)),
     dl.MinimumOp: (lambda r, x, y: _share_of_larger(y, x), lambda r, x, y: _share_of_larger(x, y)),
     dl.FloordivOp: (lambda r, x, y: 0, lambda r, x, y: 0),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from dlc.dialects.dl.scalar import ABSOLUTE_ACCURACY, AT_MOST_ZERO, FLUSH_SUBNORMALS, NORMAL_RANGE
+from dlc.dialects.ldexp import MathLdexpOp
 from dlc.dialects.remainder import RemFOp
 from dlc.ir import (
     Context,
@@ -36,7 +37,7 @@ FORMULAS: dict[type[Operation], Formula] = {
     math.AsinOp: trigonometric.asin, math.AcosOp: trigonometric.acos,
     math.AtanOp: trigonometric.atan, math.Atan2Op: trigonometric.atan2,
     math.PowFOp: power.powf, math.RsqrtOp: power.rsqrt, math.CbrtOp: power.cbrt,
-    math.ErfOp: error_function.erf, RemFOp: remainder.remf,
+    math.ErfOp: error_function.erf, RemFOp: remainder.remf, MathLdexpOp: exponential.ldexp,
 }  # fmt: skip
 _FLUSHED_FORMULAS: dict[type[Operation], Formula] = {
     math.ExpOp: exponential.exp_flushed, math.Exp2Op: exponential.exp2_flushed,
@@ -52,16 +53,17 @@ class ExpandMathPass(KernelPass):
         %y = math.exp %x : vector<8x16xf32>
         →  %n = math.fma %x, %log2e, %rounder : vector<8x16xf32>; …; %y = arith.mulf %p, %scale : vector<8x16xf32>
 
-    The only ops of `math` that remain are fma, sqrt, absf, copysign and the roundings. f16 and bf16 are computed in f32 and
-    rounded once. With `precise`, f32 is computed in f64, with an error of little more than half an ulp. Constants are pooled at
-    the start of the kernel. Vectors are not split; only elements that need a slow path take it, one at a time. Attributes of an
-    op (`math.exp %x {at_most_zero}`) select a shorter formula. Without `fused`, fma rounds twice, which some formulas take into
-    account.
+    The only ops of `math` that remain are fma, sqrt, absf, copysign and the roundings, with `has_ldexp` also ldexp. f16 and
+    bf16 are computed in f32 and rounded once. With `precise`, f32 is computed in f64, with an error of little more than half an
+    ulp. Constants are pooled at the start of the kernel. Vectors are not split; only elements that need a slow path take it,
+    one at a time. Attributes of an op (`math.exp %x {at_most_zero}`) select a shorter formula. Without `fused`, fma rounds
+    twice, which some formulas take into account.
     """
 
     name = "expand-math"
     precise: bool = False
     fused: bool = True
+    has_ldexp: bool = False
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
         functions = [op for op in kernel.walk() if type(op) in FORMULAS]
@@ -69,7 +71,9 @@ class ExpandMathPass(KernelPass):
             return
         constants = FormulaConstants(kernel.body.block)
         for op in functions:
-            result = expand_function(op, FormulaBuilder(op, constants, fused=self.fused), precise=self.precise)
+            result = expand_function(
+                op, FormulaBuilder(op, constants, fused=self.fused, has_ldexp=self.has_ldexp), precise=self.precise
+            )
             result.name_hint = op.results[0].name_hint
             op.results[0].replace_all_uses_with(result)
             erase_op(op)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar, cast
 
+from dlc.dialects.ldexp import MathLdexpOp
 from dlc.ir import (
     Attribute,
     Block,
@@ -125,16 +126,17 @@ class FormulaConstants:
 class FormulaBuilder:
     """Insert the ops of a formula before an op, with its source location.
 
-    `fused` states whether `fma` rounds once on the target.
+    `fused` states whether `fma` rounds once on the target, `has_ldexp` whether it has an instruction for `ldexp`.
     """
 
-    def __init__(self, anchor: Operation, constants: FormulaConstants, *, fused: bool = True) -> None:
+    def __init__(self, anchor: Operation, constants: FormulaConstants, *, fused: bool = True, has_ldexp: bool = False) -> None:
         block = anchor.parent
         assert block is not None
         self.anchor = anchor
         self.block = block
         self.constants = constants
         self.fused = fused
+        self.has_ldexp = has_ldexp
 
     def insert(
         self, op: type[Operation], operands: Sequence[SSAValue], value_type: Attribute, properties: dict[str, Any] | None = None
@@ -350,6 +352,10 @@ class Float:
     def round(self) -> Float:
         """Round to the nearest integer, ties to even."""
         return self._of(math.RoundEvenOp, self)
+
+    def ldexp(self, exponent: Float) -> Float:
+        """Return self·2ⁿ with n = ⌊exponent⌋, rounded once, on a target that has the instruction."""
+        return self._of(MathLdexpOp, self, exponent)
 
     def copysign(self, other: Float) -> Float:
         """Return self with the sign of another float."""

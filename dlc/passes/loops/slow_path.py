@@ -151,7 +151,7 @@ def _rebind(builder: FormulaBuilder, like: Bits | Float, value: SSAValue) -> Bit
 def _builder_before(terminator: Operation, builder: FormulaBuilder) -> FormulaBuilder:
     """Return a builder before the terminator of another block."""
     terminator.location = builder.anchor.location
-    return FormulaBuilder(terminator, builder.constants, fused=builder.fused)
+    return FormulaBuilder(terminator, builder.constants, fused=builder.fused, has_ldexp=builder.has_ldexp)
 
 
 def _replace_yield(block: Block, results: Sequence[Bits | Float]) -> None:

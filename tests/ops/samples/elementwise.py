@@ -99,6 +99,13 @@ def shift(x: np.ndarray, y: np.ndarray, to_left: bool) -> np.ndarray:
 # Quotients that are nearly integers, exceed the precision or the range of their type; remainders of one magnitude.
 _DIVIDENDS = np.array([1.0, -1.0, 1e16, -1e16, 1e30, 3e38, -1e-20, 5.3, 1e38, -0.6])
 _DIVISORS = np.array([0.1, 0.1, 3.0, 7.0, 0.7, -1.1, -1.3, 0.1, 1e-6, 0.3])
+# Exponents of normal, subnormal and infinite products, away from the steps of ⌊y⌋.
+_EXPONENTS = np.array([0.5, 1.5, -0.5, 10.5, -24.5, 127.5, -125.5, 140.5, -148.5, 276.5, 1030.5, -1073.5, np.nan])
+
+
+def _ldexp(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return x.astype(np.longdouble) * np.longdouble(2) ** np.floor(y.astype(np.longdouble))
+
 
 ARITHMETIC = [
     *binary(dl.AddOp, lambda x, y: x + y, NUMBERS),
@@ -121,6 +128,7 @@ ARITHMETIC = [
     *(Sample(dl.GcdOp, (values(d, 70, scale=99.0), values(d, 70, scale=99.0)), np.gcd, label="loop") for d in UNSIGNED),
     *binary(dl.PowOp, power, (F32, F16, I8, I32, U8), tolerance=1e-6),
     *binary(dl.Atan2Op, np.arctan2, (F32, F64, F16), tolerance=1e-6),
+    *(Sample(dl.LdexpOp, (telling(d)[:, None], _EXPONENTS.astype(d)), _ldexp) for d in (F32, F64, F16)),
     *binary(dl.MaximumOp, np.maximum, (*NUMBERS, BOOL)),
     *binary(dl.MinimumOp, np.minimum, (*NUMBERS, BOOL)),
     *unary(dl.NegOp, lambda x: -x, NUMBERS),

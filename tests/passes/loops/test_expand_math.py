@@ -21,7 +21,7 @@ BOUNDS = {
     "exp": (1, 1), "exp_at_most_zero": (1, 1), "exp_normal_range": (2.1, 1), "exp_flushed": (1, 1), "exp2": (1, 1), "exp2_flushed": (1, 1), "expm1": (2, 2), "sinh": (3, 3), "cosh": (2, 2), "tanh": (6, 3),
     "log": (2, 2), "log2": (3, 3), "log10": (3, 3), "log1p": (3, 3), "asinh": (3, 3), "acosh": (3, 3), "atanh": (3, 3),
     "sin": (2, 2), "cos": (2, 2), "tan": (4, 4), "asin": (3, 3), "acos": (3, 3), "atan": (3, 3), "atan2": (4, 4),
-    "powf": (1, 2), "rsqrt": (2, 2), "cbrt": (1, 1), "erf": (6, 4),
+    "powf": (1, 2), "rsqrt": (2, 2), "cbrt": (1, 1), "erf": (6, 4), "ldexp": (0.5, 0.5),
 }  # fmt: skip
 # Attributes of an op that select another formula.
 OPS_WITH_ATTRIBUTES = {
@@ -37,7 +37,10 @@ erf = np.vectorize(libm.erf, otypes=[np.float64])
 EXACT = {
     "exp_at_most_zero": np.exp, "exp_normal_range": np.exp, "exp_flushed": np.exp, "exp2_flushed": np.exp2, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "asin": np.arcsin, "acos": np.arccos,
     "atan": np.arctan, "atan2": np.arctan2, "powf": np.power, "rsqrt": lambda x: 1 / np.sqrt(x), "erf": erf,
+    "ldexp": lambda x, n: x * 2.0 ** np.floor(np.clip(n, -9999, 9999)),
 }  # fmt: skip
+# Formulas that use `math.ldexp` if the target has it.
+SCALED = ("exp", "exp2", "powf", "ldexp")
 
 
 def exact(name: str, *x: np.ndarray) -> np.ndarray:
@@ -46,7 +49,14 @@ def exact(name: str, *x: np.ndarray) -> np.ndarray:
 
 
 def expand(
-    name: str, arity: int, t: str, size: int, vector: str | None = None, precise: bool = False, fused: bool = True
+    name: str,
+    arity: int,
+    t: str,
+    size: int,
+    vector: str | None = None,
+    precise: bool = False,
+    fused: bool = True,
+    has_ldexp: bool = False,
 ) -> ModuleOp:
     vector = vector or f"vector<{size}x{t}>"
     buffer, axes = vector.replace("vector", "memref"), vector.count("x")
@@ -68,13 +78,13 @@ def expand(
           func.return
         }}""",
     )
-    ExpandMathPass(precise=precise, fused=fused).apply(CONTEXT, module)
+    ExpandMathPass(precise=precise, fused=fused, has_ldexp=has_ldexp).apply(CONTEXT, module)
     module.verify()
     return module
 
 
-def evaluate_function(name: str, t: str, *x: np.ndarray, precise: bool = False) -> np.ndarray:
-    (y,) = evaluate(expand(name, len(x), t, x[0].size, precise=precise), x)
+def evaluate_function(name: str, t: str, *x: np.ndarray, precise: bool = False, has_ldexp: bool = False) -> np.ndarray:
+    (y,) = evaluate(expand(name, len(x), t, x[0].size, precise=precise, has_ldexp=has_ldexp), x)
     return y
 
 
@@ -120,6 +130,8 @@ def samples(name: str, dtype: type) -> list[np.ndarray]:
         case "atan2":
             other = np.concatenate([uniform(-10, 10), sign[::-1] * magnitudes(-10, 10)]).astype(dtype)
             return [np.concatenate([uniform(-10, 10), sign * magnitudes(-10, 10)]).astype(dtype), other]
+        case "ldexp":
+            return [(sign * magnitudes(-decades, 0)).astype(dtype), uniform(-1.4 * limit, 1.4 * limit).astype(dtype)]
         case "powf":
             powers = np.concatenate([uniform(-8, 8), uniform(-4, 4)]).astype(dtype)
             return [np.concatenate([uniform(0, 10), magnitudes(-7, 7)]).astype(dtype), powers]
@@ -132,11 +144,11 @@ def test_every_formula_has_a_bound():
 
 
 @pytest.mark.parametrize("t", DTYPES)
-@pytest.mark.parametrize("name", BOUNDS)
-def test_error_bound(name: str, t: str):
+@pytest.mark.parametrize(("name", "has_ldexp"), [*((name, False) for name in BOUNDS), *((name, True) for name in SCALED)])
+def test_error_bound(name: str, t: str, has_ldexp: bool):
     dtype = DTYPES[t]
     x = samples(name, dtype)
-    y, expected = evaluate_function(name, t, *x), exact(name, *x)
+    y, expected = evaluate_function(name, t, *x, has_ldexp=has_ldexp), exact(name, *x)
     spacing = np.spacing(np.maximum(np.abs(expected.astype(dtype)), np.finfo(dtype).tiny))
     error = np.abs((y - expected) / spacing)
     worst = int(np.argmax(error))
@@ -162,8 +174,8 @@ def edges(dtype: type) -> np.ndarray:
 
 
 @pytest.mark.parametrize("t", DTYPES)
-@pytest.mark.parametrize("name", BOUNDS)
-def test_edges(name: str, t: str):
+@pytest.mark.parametrize(("name", "has_ldexp"), [*((name, False) for name in BOUNDS), *((name, True) for name in SCALED)])
+def test_edges(name: str, t: str, has_ldexp: bool):
     """Signed zeros, infinities, NaN, subnormals, overflow and underflow."""
     dtype = DTYPES[t]
     x = [edges(dtype)]
@@ -174,8 +186,10 @@ def test_edges(name: str, t: str):
     if name in ("atan2", "powf"):
         more = np.array([4, 5, 2.5, -2.5, 1e20, -1e20, 2**24 + 1], dtype)
         x = [v.ravel() for v in np.meshgrid(*[np.concatenate([x[0], more])] * 2)]
+    if name == "ldexp":
+        x = [v.ravel() for v in np.meshgrid(x[0], x[0][np.isfinite(x[0])])]
     with np.errstate(all="ignore"):
-        y, expected = evaluate_function(name, t, *x), exact(name, *x).astype(dtype)
+        y, expected = evaluate_function(name, t, *x, has_ldexp=has_ldexp), exact(name, *x).astype(dtype)
         if name.endswith("_flushed"):
             expected = np.where(np.abs(expected) < np.finfo(dtype).tiny, 0, expected)
         near = np.abs(y - expected) <= 6 * np.spacing(np.abs(expected))

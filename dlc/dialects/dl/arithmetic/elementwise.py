@@ -16,6 +16,7 @@ from dlc.dialects.dl.arithmetic.pointwise import Binary, Unary, common_element_t
 from dlc.dialects.dl.base import Array, Tensor, broadcast_shapes, element_type_of, flag, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Elementwise, is_unsigned
+from dlc.dialects.ldexp import MathLdexpOp, ldexp
 from dlc.dialects.remainder import RemFOp
 from dlc.errors import DTypeError
 from dlc.ir import (
@@ -240,6 +241,20 @@ class Atan2Op(Binary):
 
     def emit(self, body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
         return body(math.Atan2Op(x, y))
+
+
+@irdl_op_definition
+class LdexpOp(Binary):
+    """`x·2^⌊y⌋`, rounded once; NaN if `x` or `y` is NaN. The result for an infinite `y` is undefined."""
+
+    name = "dl.ldexp"
+    KINDS: ClassVar[tuple[str, ...]] = ("float",)
+
+    def numpy(self, x: Array, y: Array) -> Array:
+        return ldexp(x, y)
+
+    def emit(self, body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
+        return body(MathLdexpOp(x, y))
 
 
 @irdl_op_definition

@@ -1,4 +1,4 @@
-"""exp, exp2, expm1, sinh, cosh, tanh.
+"""exp, exp2, expm1, sinh, cosh, tanh, ldexp.
 
 All split the argument as x = n·ln 2 + r with an integer n and |r| ≤ ln 2 / 2 (Cody-Waite argument reduction). Then eˣ = 2ⁿ·eʳ,
 and eʳ is a polynomial. Errors of approximations are maxima over their interval, in the stated measure.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from dlc.passes.loops.formula import Bits, Float, fma, polynomial
+from dlc.passes.loops.formula import Bits, Float, fma, polynomial, select
 
 LOG2E = 1.4426950408889634
 # log₂e = high + low.
@@ -58,13 +58,33 @@ def power_of_two(shifted: Bits, offset: int = 0) -> Float:
     return ((shifted + (f.bias + offset - f.rounder_bits)) << f.mantissa).as_float()
 
 
-def scale(p: Float, shifted: Bits) -> Float:
-    """p·2ⁿ for n beyond the exponent range, by two factors, so that overflow and subnormals are rounded once."""
+def scale(p: Float, n: Float, shifted: Bits) -> Float:
+    """p·2ⁿ for n beyond the exponent range, rounded once also where it is subnormal: an instruction, or by two factors."""
+    if p.builder.has_ldexp:
+        return p.ldexp(n)
     f = p.format
     exponent_sum = shifted + (2 * f.bias - f.rounder_bits)
     first = exponent_sum >> 1
     second = exponent_sum - first
     return (p * (first << f.mantissa).as_float()) * (second << f.mantissa).as_float()
+
+
+def ldexp(x: Float, n: Float) -> Float:
+    """x·2^⌊n⌋, rounded once: an instruction, or three factors.
+
+    The last factor is as far from 1 as possible: where an earlier product is subnormal, the result is 0.
+    """
+    if x.builder.has_ldexp:
+        return x.ldexp(n)
+    f = x.format
+    rest = n.floor()
+    factors: list[Float] = []
+    for _ in range(3):
+        exponent = rest.at_least(float(1 - f.bias)).at_most(float(f.bias))
+        factors.append(((exponent + (f.rounder + f.bias)).bits() << f.mantissa).as_float())
+        rest = rest - exponent
+    last, middle, first = factors
+    return select(n.equals(n), x * first * middle * last, n)
 
 
 def flushed_scale(p: Float, shifted: Bits) -> Float:
@@ -81,8 +101,8 @@ def exp(x: Float) -> Float:
     """eˣ. At most 1.01 ulp in f32 and 1 in f64."""
     # Beyond these bounds the result is 0 or infinite; they keep n in the range of `scale`.
     x = x.at_least(x.by_format(-104.0, -746.0)).at_most(x.by_format(89.0, 710.0))
-    _, shifted, r = reduce_argument(x)
-    return scale(reduced_exp(r), shifted)
+    n, shifted, r = reduce_argument(x)
+    return scale(reduced_exp(r), n, shifted)
 
 
 def exp_flushed(x: Float) -> Float:
@@ -142,15 +162,17 @@ def exp2(x: Float) -> Float:
 def exp2_flushed(x: Float) -> Float:
     """2ˣ, 0 below 2^-125.5 (f32) or 2^-1021.5 (f64). At most 1 ulp in f32 and in f64, 1.2 where fma rounds twice."""
     bounded = x.at_least(x.by_format(-126.0, -1022.0)).at_most(x.by_format(128.0, 1024.0))
-    return flushed_scale(*_reduced_exp2(bounded, x.format.bias - 1))
+    power, _, shifted = _reduced_exp2(bounded, x.format.bias - 1)
+    return flushed_scale(power, shifted)
 
 
-def _reduced_exp2(x: Float, offset: int = 0) -> tuple[Float, Bits]:
-    """Return 2ʳ, and the bits of n + offset + rounder."""
+def _reduced_exp2(x: Float, offset: int = 0) -> tuple[Float, Float, Bits]:
+    """Return 2ʳ, n, and the bits of n + offset + rounder."""
     rounder = x.format.rounder + offset
     shifted = x + rounder
-    r = x - (shifted - rounder)
-    return fma(r, polynomial(r, x.by_format(EXP2_F32, EXP2_F64)), 1.0), shifted.bits()
+    n = shifted - rounder
+    r = x - n
+    return fma(r, polynomial(r, x.by_format(EXP2_F32, EXP2_F64)), 1.0), n, shifted.bits()
 
 
 def reduced_expm1(x: Float) -> tuple[Bits, Float]:

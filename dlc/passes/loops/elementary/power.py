@@ -33,7 +33,7 @@ def powf(x: Float, y: Float) -> Float:
         return _with_special_cases(x, y, _exp2_of_sum(*_product(y, *_log2(abs(x)))))
     # Positive normal x and finite y need no special cases.
     mantissa, exponent = logarithm.split(x)
-    normal_result = _power_in_f64(mantissa, _to_f64(exponent), y)
+    normal_result = _power_in_f64(mantissa, _integer_to_f64(exponent), y)
     (result,) = apply_slow_path(_is_special, _power_of_special, (x, y, normal_result), (normal_result,))
     return result
 
@@ -72,25 +72,30 @@ def _power_of_nonnegative(a: Float, y: Float) -> Float:
     e = exponent.to_float() + correction
     # The logarithm is -∞ at 0, and a itself at ∞ and NaN.
     e = select(a < math.inf, select(a.equals(0.0), a.constant(-math.inf), e), a)
-    return _power_in_f64(mantissa, e.convert(shaped_like(a.format.float_type, f64)), y)
+    return _power_in_f64(mantissa, _to_f64(e), y)
 
 
-def _to_f64(exponent: Bits) -> Float:
-    """Convert an integer to f64."""
-    wide_type = shaped_like(exponent.format.float_type, f64)
-    return Float(exponent.builder, find_format(wide_type), exponent.builder.insert(arith.SIToFPOp, [exponent.value], wide_type))
+def _to_f64(x: Float) -> Float:
+    return x.convert(shaped_like(x.format.float_type, f64))
+
+
+def _integer_to_f64(x: Bits) -> Float:
+    wide_type = shaped_like(x.format.float_type, f64)
+    return Float(x.builder, find_format(wide_type), x.builder.insert(arith.SIToFPOp, [x.value], wide_type))
 
 
 def _power_in_f64(mantissa: Float, e: Float, y: Float) -> Float:
-    """(mantissa·2ᵉ)ʸ in f64, with a relative error of at most 2⁻³¹."""
-    f = (mantissa - 1.0).convert(e.format.float_type)
+    """(mantissa·2ᵉ)ʸ of f32 values, computed in f64 with a relative error of at most 2⁻³¹."""
+    f = _to_f64(mantissa - 1.0)
     s = f / (f + 2.0)
     log2 = fma(s, polynomial(s * s, LOG2_OF_F32), e)
     # Beyond these bounds the result is 0 or infinite.
-    z = (y.convert(e.format.float_type) * log2).at_least(-160.0).at_most(160.0)
+    z = (_to_f64(y) * log2).at_least(-160.0).at_most(160.0)
     shifted = z + z.format.rounder
-    power = polynomial(z - (shifted - z.format.rounder), EXP2_OF_F32)
-    return (power.bits() + (shifted.bits() << z.format.mantissa)).as_float().convert(mantissa.format.float_type)
+    n = shifted - z.format.rounder
+    power = polynomial(z - n, EXP2_OF_F32)
+    power = power.ldexp(n) if power.builder.has_ldexp else (power.bits() + (shifted.bits() << z.format.mantissa)).as_float()
+    return power.convert(mantissa.format.float_type)
 
 
 def _log2(a: Float) -> tuple[Float, Float]:
@@ -141,7 +146,7 @@ def _exp2_of_sum(high: Float, low: Float) -> Float:
     n = shifted - bounded.format.rounder
     r = (bounded - n) + low
     p = fma(r, polynomial(r, exponential.EXP2_F64), 1.0)
-    return exponential.scale(p, shifted.bits())
+    return exponential.scale(p, n, shifted.bits())
 
 
 def rsqrt(x: Float) -> Float:
