@@ -10,6 +10,7 @@ import numpy as np
 
 from dlc.argument_validation.validate import require_call_signature
 from dlc.arrays import ShapeDtype, to_numpy
+from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, tensor_type
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.programs.size_ranges import set_guards, set_size_ranges
@@ -25,6 +26,9 @@ from dlc.shapes.ranges import SizeRange
 from dlc.shapes.traced_dims import TracedDim
 from dlc.source_locations import format_error_line
 from dlc.weights import WeightStore
+
+# Minimum elements of an array of equal elements that is returned as a broadcast literal.
+_MIN_FILLED_ELEMENTS = 1 << 12
 
 # A symbolic size, and its declared range.
 SymbolicSize: TypeAlias = "tuple[Size, SizeRange | None]"
@@ -110,8 +114,17 @@ def ssa_name(name: str) -> str | None:
     return text if text and not text[0].isdigit() else None
 
 
+def _is_uniform(array: Array) -> bool:
+    """Return whether all elements have equal bits."""
+    element, start = array[(0,) * array.ndim].tobytes(), array.reshape(-1)[:8].tobytes()
+    return start == element * 8 and array.tobytes() == element * array.size
+
+
 def _result(current: Trace, value: object) -> Tracer:
     if not is_array_like(value) and not isinstance(value, TracedDim):
         got = type(value).__name__
         raise DTypeError(f"the traced function returned a {got}; expected arrays, numbers and containers of them")
+    # A kernel fills such a result, which would be copied from a weight.
+    if isinstance(value, np.ndarray) and value.size >= _MIN_FILLED_ELEMENTS and _is_uniform(value):
+        return current.apply(dl.BroadcastToOp, current.literal(value[(*(0,) * value.ndim, ...)]), shape=value.shape)
     return current.value(value)

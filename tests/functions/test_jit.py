@@ -15,6 +15,7 @@ import pytest
 import dlc
 import dlc.numpy as dnp
 from dlc import nn
+from tests.targets import TARGETS
 
 draw = np.random.default_rng(0)
 
@@ -153,6 +154,20 @@ def test_closed_over_arrays_are_constants() -> None:
 
     x = normal(5, 4)
     np.testing.assert_allclose(function(x), (x @ w)[:, [2, 0]] + table[:2] + w.sum(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_returned_arrays_of_equal_elements_are_filled_by_a_kernel(target: str) -> None:
+    expected = np.full((100, 50), -0.0, np.float32), np.full(5001, True), np.full((5, 1, 1001), 7, np.int8)
+
+    @dlc.jit(target=target)
+    def function(x: Any) -> Any:
+        return x + 1, *(dnp.full(e.shape, e.flat[0], e.dtype) for e in expected)
+
+    assert not function.lower(normal(3)).program.weights
+    for got, array in zip(function(normal(3))[1:], expected, strict=True):
+        np.testing.assert_array_equal(got, array, strict=True)
+        np.testing.assert_array_equal(np.signbit(got.astype(np.float32)), np.signbit(array.astype(np.float32)))
 
 
 def test_results_of_all_kinds() -> None:

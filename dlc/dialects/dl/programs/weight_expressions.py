@@ -7,14 +7,16 @@ from typing import Any
 from dlc.dialects.dl.base import DlOp, has_symbolic_dims, has_symbolic_sizes
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.library_kernels.loops import LoopsOp
-from dlc.ir import Block, Operation, SSAValue
+from dlc.dialects.dl.movement.shaping import BroadcastToOp
+from dlc.ir import Block, Operation, SSAValue, func
 
 
 class WeightExpressions:
     """The set of values that depend on weights and literals only, which have static sizes.
 
     They are evaluated once, before the first run, so that work hoisted into them costs nothing at run time. Kernels with loops
-    are excluded: the evaluator would interpret each step. Membership is determined through the producers and memoized: use
+    are excluded: the evaluator would interpret each step. So are returned broadcasts: a kernel that fills the result reads no
+    copy of it. Membership is determined through the producers and memoized: use
     one instance while a pass runs.
     """
 
@@ -48,7 +50,7 @@ class WeightExpressions:
                 if unknown:
                     pending += [op, *unknown]
                 else:
-                    cache[op] = _has_static_sizes(op)
+                    cache[op] = _has_static_sizes(op) and not _is_returned_broadcast(op)
         return cache[owner]
 
 
@@ -61,6 +63,10 @@ class _MayBeEvaluated(dict[type, bool]):
 
 
 _MAY_BE_EVALUATED = _MayBeEvaluated()
+
+
+def _is_returned_broadcast(op: DlOp) -> bool:
+    return isinstance(op, BroadcastToOp) and any(isinstance(use.operation, func.ReturnOp) for use in op.result.uses)
 
 
 def _has_static_sizes(op: DlOp) -> bool:
