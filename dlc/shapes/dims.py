@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from math import gcd
+from math import gcd, lcm
 from numbers import Integral
 from typing import Literal, TypeAlias, cast
 
@@ -24,6 +24,8 @@ Relation: TypeAlias = Literal["==", "!=", ">="]
 
 # Proofs replace at most this many floor divisions by bounds: the number of combinations doubles with each.
 _MAX_BOUNDED_QUOTIENTS = 4
+# Proofs distinguish the remainders of a symbol by a divisor up to this one.
+_MAX_REMAINDER_DIVISOR = 12
 
 # Returns whether a size has a relation to 0; None if that depends on the values of symbols, and cannot be decided.
 SizeDecisions: TypeAlias = "Callable[[Dim, Relation], bool | None]"
@@ -370,7 +372,10 @@ def is_nonnegative(size: Size) -> bool:
         # Else a positive term and the sum of the others are nonnegative on their own.
         is_term_nonnegative = terms[monomial] > 0 and all(map(_is_atom_nonnegative, monomial))
         rest = Dim({m: factor for m, factor in terms.items() if m != monomial})
-        return _is_bound_nonnegative(size, monomial, atom) or (is_term_nonnegative and is_nonnegative(rest))
+        if _is_bound_nonnegative(size, monomial, atom) or (is_term_nonnegative and is_nonnegative(rest)):
+            return True
+    if quotients and _are_remainders_nonnegative(size, lcm(*(cast(int, _divisor(atom)) for _, atom in quotients))):
+        return True
     if not all(all(map(_is_atom_nonnegative, monomial)) for monomial in terms):
         return False
     # n · n · m >= n · m: a product with further powers of its factors is at least as large.
@@ -400,6 +405,18 @@ def _is_bound_nonnegative(size: Size, monomial: Monomial, atom: tuple[Dim, Dim])
     other_terms = Dim({m: f * divisor for m, f in terms.items() if m != monomial})
     bound = atom[0] - (divisor - 1 if factor > 0 else 0)
     return is_nonnegative(other_terms + bound * Dim({tuple(other_atoms): factor}) + divisor - 1)
+
+
+def _are_remainders_nonnegative(size: Dim, divisor: int) -> bool:
+    """Return whether a size of one symbol is nonnegative for each remainder of the symbol: n = divisor · q + remainder.
+
+    False if a substitution leaves divisions, such as nested ones.
+    """
+    if divisor > _MAX_REMAINDER_DIVISOR or len(symbols := size.symbols()) != 1:
+        return False
+    (symbol,) = symbols
+    cases = (Dim.lift(size.substitute({symbol: divisor * Dim.symbol(symbol) + r})) for r in range(divisor))
+    return all(not case.is_divided and is_nonnegative(case) for case in cases)
 
 
 def _is_atom_nonnegative(atom: Atom) -> bool:

@@ -178,7 +178,8 @@ def test_one_program_computes_with_sizes(functions: dict[str, Callable[[Any], An
     [
         "n - n // 2", "2 * n + 1 - n // 3", "n * m - m * (n // 2)", "n - 2 * (n // 2)", "n - (n // 2) // 2",
         "8 * (n // 8) - n + 7", "8 * ((n + 7) // 8) - n", "n + 7 + 8 * ((-n) // 8)", "m * n - 8 * m * (n // 8) + n // 3", "n // 2 - n // 3",
-        "n - (n + 1) // 2", "n - (n + 1) // 2 - n // 2",
+        "n - (n + 1) // 2", "n - (n + 1) // 2 - n // 2", "n - (n + 1) // 3 - (n + 2) // 3 - n // 3",
+        "n - n // 5 - (n + 1) // 5 - (n + 2) // 5 - (n + 3) // 5 - (n + 4) // 5", "n * n - n - 2 * (n * (n - 1) // 2)",
     ],
 )  # fmt: skip
 def test_nonnegative_sizes(text: str) -> None:
@@ -186,7 +187,16 @@ def test_nonnegative_sizes(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["n - m // 2", "n // 3 - n // 2", "n - 3 * (n // 2)", "n - 1", "8 * (n // 8) - n + 6", "(-n) // 8"]
+    "text",
+    [
+        "n - m // 2",
+        "n // 3 - n // 2",
+        "n - 3 * (n // 2)",
+        "n - 1",
+        "8 * (n // 8) - n + 6",
+        "(-n) // 8",
+        "n - (n + 3) // 3 - (n + 2) // 3",
+    ],
 )
 def test_possibly_negative_expressions(text: str) -> None:
     assert not is_nonnegative(parse_size(text))
