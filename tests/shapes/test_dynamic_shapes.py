@@ -307,6 +307,17 @@ def test_a_cache_grows_token_by_token(tmp_path: Path) -> None:
         agree(list(there.values()), list(here.values()))
 
 
+def test_long_formulas_of_transposed_matrices_are_vectorized() -> None:
+    """Vectors have a symbolic stride."""
+    function = dlc.jit(lambda x: dnp.exp(x).T + 1, dynamic={"x": {0: "N", 1: "M"}})
+    program = function.lower(np.zeros((2, 3), np.float32)).program
+    inputs = [np.random.default_rng(0).standard_normal(shape, dtype=np.float32) for shape in ((0, 2), (5, 3), (19, 40))]
+    for module, weights in at_each_stage(program):
+        for x in inputs:
+            agree(evaluate(module, [x], weights), [np.exp(x).T + 1])
+    assert "vector.transfer_read" in function.lower(inputs[0]).as_text("loops")
+
+
 def test_row_tiles_are_balanced() -> None:
     """Tiles of one to six rows; tiles of up to three use two accumulators; a second task from 19 rows on."""
     w = np.random.default_rng(0).standard_normal((10, 40)).astype(np.float32)

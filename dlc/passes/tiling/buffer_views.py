@@ -21,7 +21,7 @@ from dlc.ir import (
     linalg,
     memref,
 )
-from dlc.passes.structured import Index, OpBuilder
+from dlc.passes.structured import OpBuilder
 from dlc.passes.tiling.affine_access import AffineTerm
 from dlc.passes.tiling.iteration_ranges import IterationRange, steps
 from dlc.passes.tiling.loop_nests import NestOp, combiner_of
@@ -40,15 +40,6 @@ def subview(builder: OpBuilder, buffer: SSAValue, axis_ranges: Sequence[tuple[in
     return builder.subview(buffer, [r.offset for _, r in axis_ranges], sizes, unit_axes), [
         d for d, r in axis_ranges if r.size > 1
     ]
-
-
-def slice_at(builder: OpBuilder, view: BufferView, d: int, index: Index) -> BufferView:
-    """Return the slice of a view at one index along a dimension; a view without the dimension is unchanged."""
-    buffer, axes = view
-    if d not in axes:
-        return view
-    sizes = zip(axes, memref_of(buffer).get_shape(), strict=True)
-    return subview(builder, buffer, [(a, IterationRange(index, 1) if a == d else IterationRange(0, size)) for a, size in sizes])
 
 
 def combine(builder: OpBuilder, nest_op: NestOp, source: BufferView, destination: BufferView) -> None:

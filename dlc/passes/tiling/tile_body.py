@@ -6,11 +6,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dlc.dialects.sizes import strides_of
 from dlc.ir import MemRefType, Operation, Region, SSAValue, UnitAttr, erase_op, linalg, memref
 from dlc.passes.structured import Index, OpBuilder
 from dlc.passes.tiling.affine_access import AffineTerm
-from dlc.passes.tiling.buffer_views import BufferView, combine, fill, generic, slice_at, subview
+from dlc.passes.tiling.buffer_views import BufferView, combine, fill, generic, subview
 from dlc.passes.tiling.constant_matrix_products import emit_constant_matrix_product, match_constant_matrix_product
 from dlc.passes.tiling.iteration_ranges import (
     IterationRange,
@@ -226,13 +225,6 @@ class TileBody:
             if nest_op.is_used(k)
         ]
         output, axes = views[-1]
-        lane = axes[-1] if axes else None
-        if lane is not None and any(_has_dynamic_stride(view, lane) and not _is_transposed(view) for view in views):
-            for body_builder, index in steps(builder, IterationRange(0, tile[lane].size), 1, f"j{lane}"):
-                element_views = {k: slice_at(body_builder, view, lane, index.offset) for k, view in operand_views.items()}
-                element_tile = {**tile, lane: tile[lane].subrange(body_builder, index.offset, 1)}
-                self.emit_op(body_builder, nest_op, element_tile, element_views)
-            return
         if nest_op.is_fill:
             fill(builder, views[0][0], output)
             return
@@ -296,17 +288,6 @@ class TileBody:
     def axes_of(self, root: SSAValue) -> list[int]:
         """Return the dimensions along which a buffer of the nest is written."""
         return next(op.axes() for op in self.nest.ops if op.output.root is root)
-
-
-def _has_dynamic_stride(view: BufferView, d: int) -> bool:
-    """Return whether the stride of a view along a dimension is dynamic."""
-    buffer, axes = view
-    return d in axes and not isinstance(strides_of(buffer)[list(axes).index(d)], int)
-
-
-def _is_transposed(view: BufferView) -> bool:
-    """Return whether a view is contiguous along its last axis, so that vectors along another axis are read as a transpose."""
-    return strides_of(view[0])[-1] == 1
 
 
 def axis_ranges(builder: OpBuilder, nest_op: NestOp, k: int, tile: Tile) -> list[tuple[int, IterationRange]]:
