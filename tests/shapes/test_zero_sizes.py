@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,15 +19,32 @@ DYNAMIC = {"x": {0: "N"}}
 FIVE = np.arange(5, dtype=np.float32)
 
 
-@pytest.mark.parametrize("shift", [1, -2, 7])
+# Shifts of axes of N and M elements.
+SHIFTS: dict[str, Callable[[int, int], int]] = {
+    "1": lambda n, m: 1, "-2": lambda n, m: -2, "7": lambda n, m: 7, "half": lambda n, m: n // 2, "minus half": lambda n, m: -(n // 2),
+    "size": lambda n, m: n, "minus size": lambda n, m: -n, "twice": lambda n, m: 2 * n + 1, "other axis": lambda n, m: m - n,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHIFTS)
 @pytest.mark.parametrize("target", NATIVE)
-def test_roll(shift: int, target: str) -> None:
-    rolled = dlc.jit(lambda x: dnp.roll(x, shift, 0), dynamic=DYNAMIC, target=target)
-    for size in (0, 1, 5):
-        x = np.arange(3 * size, dtype=np.float32).reshape(size, 3)
-        np.testing.assert_array_equal(rolled(x), np.roll(x, shift, 0))
+def test_roll(name: str, target: str) -> None:
+    def rolled(m: Any, x: Any) -> Any:
+        return m.roll(x, SHIFTS[name](*x.shape), 0), m.roll(x, SHIFTS[name](*x.shape[::-1]), 1)
+
+    function = dlc.jit(lambda x: rolled(dnp, x), dynamic={"x": {0: "N", 1: "M"}}, target=target)
+    for shape in ((0, 3), (1, 2), (5, 3), (4, 40)):
+        x = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
+        for got, expected in zip(function(x), rolled(np, x), strict=True):
+            np.testing.assert_array_equal(got, expected)
 
 
+def test_a_roll_by_a_part_of_the_size_copies_slices() -> None:
+    lowered = dlc.jit(lambda x: dnp.roll(x, x.shape[0] // 2, 0), dynamic=DYNAMIC, target="reference").lower(FIVE)
+    assert "dl.concat" in lowered.as_text()
+
+
+@pytest.mark.filterwarnings("error")  # One program serves all sizes.
 @pytest.mark.parametrize("limit", [-1, 2, 9])
 def test_roll_and_split_a_selection(limit: int) -> None:
     for function in (lambda m, x: [m.roll(x[x > limit], 1)], lambda m, x: m.array_split(x[x > limit], 3)):

@@ -39,7 +39,7 @@ from dlc.numpy.componentwise import componentwise
 from dlc.numpy.data_dependent import dynamic_arange
 from dlc.shapes.dims import Dim, Size, UndecidableError, is_known_different, is_nonnegative
 from dlc.shapes.reshapes import inferred_reshape
-from dlc.shapes.traced_dims import TracedDim, TracedSize, traced_sizes, untraced
+from dlc.shapes.traced_dims import TracedDim, traced_sizes, untraced
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "diag", "diagflat",
@@ -294,31 +294,34 @@ def roll(x: ArrayLike, /, shift: int | Sequence[int] | Tracer, axis: Axes = None
     return x
 
 
-def _is_shorter(shift: object, size: TracedSize) -> bool:
-    """Return whether a shift is a constant below the size of its axis, which may become a guard."""
-    with suppress(UndecidableError):
-        return isinstance(shift, int) and abs(shift) < size
-    return False
-
-
 def _roll_axis(x: Operand, shift: int | Tracer, axis: int) -> Any:
     size = x.shape[axis]
-    if isinstance(shift, int) and _is_shorter(shift, size):
-        split_point = -shift if shift < 0 else size - shift
-    elif isinstance(shift, Tracer | TracedDim) or isinstance(size, TracedDim):
-        # A symbolic size may be 0, which divides no shift. The remainder of the shift comes first: the difference from an
-        # extreme shift overflows.
-        shifts, period = as_index(operand(shift)), apply(dl.MaximumOp, operand(size), np.asarray(1))
-        distance = convert(apply(dl.ModOp, shifts, convert(period, shifts.dtype)), np.int64)
-        indices = apply(dl.SubOp, operand(iota(size)), distance)
-        return apply(dl.GatherOp, x, apply(dl.ModOp, indices, period), axis=axis)
-    else:
-        split_point = size - shift % size if size else 0
-    if split_point is size or split_point == 0:
+    split_point = _split_point(shift, size)
+    if isinstance(split_point, int) and split_point == 0:
         return x
-    return apply(
-        dl.ConcatOp, *(slice_axis(x, axis, start, stop) for start, stop in ((split_point, size), (0, split_point))), axis=axis
-    )
+    if split_point is not None:
+        parts = (slice_axis(x, axis, start, stop) for start, stop in ((split_point, size), (0, split_point)))
+        return apply(dl.ConcatOp, *parts, axis=axis)
+    # A symbolic size may be 0, which divides no shift. The remainder of the shift comes first: the difference from an extreme
+    # shift overflows. Indices of elements that wrap around are negative.
+    shifts, period = as_index(operand(shift)), apply(dl.MaximumOp, operand(size), np.asarray(1))
+    distance = convert(apply(dl.ModOp, shifts, convert(period, shifts.dtype)), np.int64)
+    return apply(dl.GatherOp, x, apply(dl.SubOp, operand(iota(size)), distance), axis=axis)
+
+
+def _split_point(shift: int | Tracer, size: int) -> int | None:
+    """Return the index of the element that a shift moves to the front; None if it is no polynomial of the sizes."""
+    if isinstance(shift, TracedDim):
+        # One program for all sizes is preferred to guards.
+        if all(map(is_nonnegative, untraced((shift, size - shift)))):
+            return size - shift
+        return -shift if all(map(is_nonnegative, untraced((-shift, size + shift)))) else None
+    if isinstance(size, TracedDim):
+        with suppress(UndecidableError):
+            if not isinstance(shift, Tracer) and abs(shift) <= size:
+                return -shift if shift < 0 else size - shift
+        return None
+    return None if isinstance(shift, Tracer) else -shift % size if size else 0
 
 
 @componentwise("x")
