@@ -6,19 +6,16 @@ Operations that would be valid for some data only, such as adding arrays of two 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from functools import reduce
 
 from dlc.dialects.dl.base import DlOp, PropertyValue, shape_of
-from dlc.dialects.dl.data_dependent.selection import SelectionOp, max_selection_sizes
+from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.errors import ShapeError
 from dlc.frontend.size_guards import data_dependent_size_values
 from dlc.frontend.value_numbering import ValueNumbering
 from dlc.ir import Block, Operation, SSAValue
 from dlc.shapes.dims import Dim, Size
-from dlc.shapes.polynomials import largest_size
 
 
 class DataDependentSizes:
@@ -49,20 +46,6 @@ class DataDependentSizes:
     def is_data_dependent(self, size: Size) -> bool:
         """Return whether a size depends on data of the function."""
         return isinstance(size, Dim) and not self._blocks.keys().isdisjoint(size.symbols())
-
-    def largest_value(self, size: Size) -> Size:
-        """Return a size with each data-dependent symbol replaced by its maximum, or by 1 if it has none."""
-        max_sizes = max_selection_sizes(self._active_blocks)
-        bound = largest_size(size, {symbol: 1 if maximum is None else maximum for symbol, maximum in max_sizes.items()})
-        assert bound is not None
-        return bound
-
-    def cancel_common_factors(self, dividend: Size, divisor: Size) -> tuple[Size, Size]:
-        """Divide two sizes by the data-dependent factors of both."""
-        monomials = [Counter(m) for size in (dividend, divisor) for m in Dim.lift(size).terms]
-        shared = reduce(lambda a, b: a & b, monomials).elements()
-        factor = Dim({tuple(atom for atom in shared if self.is_data_dependent(Dim({(atom,): 1}))): 1}).simplified()
-        return dividend // factor, divisor // factor
 
     def find(
         self, op: type[SelectionOp], x: SSAValue, properties: Mapping[str, PropertyValue | None]

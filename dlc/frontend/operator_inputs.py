@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, normalized_axes
@@ -11,7 +12,7 @@ from dlc.frontend.emitter import Emitter, ImportedValue
 from dlc.frontend.problems import NodeProblem
 from dlc.frontend.shape_tensors import ComputedElement, may_be_shape_tensor, shape_tensor_elements
 from dlc.shapes.dims import Dim, Size, is_nonnegative, product
-from dlc.shapes.reshapes import inferred_reshape
+from dlc.shapes.reshapes import inferred_size
 
 
 class OperatorInputs:
@@ -77,10 +78,11 @@ class OperatorInputs:
             raise ModelError(f"{self.description}: the shape {[*target]} has more than one -1")
         if -1 not in target:
             return tuple(target)
-        dividend, divisor = inferred_reshape(shape, target)
-        if self.emit.is_less(divisor, 1, self.description) or self.emit.are_different(dividend % divisor, 0, self.description):
+        comparisons = (partial(compare, origin=self.description) for compare in (self.emit.is_less, self.emit.are_different))
+        inferred = inferred_size(shape, target, *comparisons)
+        if inferred is None:
             raise ModelError(f"{self.description}: {product(shape)} elements do not fill the shape {[*target]}")
-        return tuple(dividend // divisor if size == -1 else size for size in target)
+        return tuple(inferred if size == -1 else size for size in target)
 
     def constant_integers(self, k: int, value_name: str) -> tuple[int, ...]:
         """Return the elements of a constant integer input without symbolic sizes."""

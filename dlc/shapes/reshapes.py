@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from dlc.shapes.dims import Size, UndecidableError, product
@@ -55,14 +55,23 @@ def _divides(a: Size, b: Size) -> bool | None:
     return True if quotient(b, a) is not None else False if quotient(a, b) is not None else None
 
 
-def inferred_reshape(shape: Sequence[Size], target: Sequence[Size]) -> tuple[Size, Size]:
-    """Return the dividend and divisor of the size -1 in the target shape of a reshape.
+def inferred_size(
+    shape: Sequence[Size],
+    target: Sequence[Size],
+    is_less: Callable[[Size, Size], bool],
+    are_different: Callable[[Size, Size], bool],
+) -> Size | None:
+    """Return the size -1 in the target shape of a reshape; None if the elements do not fill the others, or one of these is 0.
 
-    A size that both shapes have at the same axis cancels, also if it is 0.
+    The comparisons may assume their results for symbolic sizes.
     """
+    if any(size != -1 and is_less(size, 1) for size in target):
+        return None
+    # A size that both shapes have at the same axis cancels.
     differs = [k >= min(len(shape), len(target)) or shape[k] != target[k] for k in range(max(len(shape), len(target)))]
     dividend = product(size for k, size in enumerate(shape) if differs[k])
-    return dividend, product(size for k, size in enumerate(target) if differs[k] and size != -1)
+    divisor = product(size for k, size in enumerate(target) if differs[k] and size != -1)
+    return None if are_different(dividend % divisor, 0) else dividend // divisor
 
 
 def paired_reshape_groups(source: Sequence[Size], result: Sequence[Size]) -> list[AxisGroup]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
 import dlc
-from dlc.errors import DlcError, ModelError
+from dlc.errors import ModelError
 from dlc.runtime.models.specialized_model import SpecializedModel
 
 HEADER = '<ir_version: 8, opset_import: ["" : 18]> g '
@@ -64,20 +64,6 @@ def test_a_symbolic_size_selects_an_interpretation() -> None:
         np.testing.assert_allclose(model(x)["y"], expected, atol=1e-4)
     with pytest.raises(ModelError, match=r"expected .* \(complex\)"):
         model(np.ones((1, 4, 3), np.float32))
-
-
-def test_an_inferred_size_divides_without_elements() -> None:
-    """The axis of no elements is copied: the others must fill the rest, as for a static shape."""
-    proto = onnx.parser.parse_model(
-        f"{HEADER} (float[N, M, 3] x) => (y) <int64[1] two={{2}}, int64[1] rest={{-1}}> "
-        "{ n = Shape<end=1>(x) shape = Concat<axis=0>(n, rest, two) y = Reshape(x, shape) }"
-    )
-    model = dlc.compile_model(proto, target="reference", cache=False)
-    function = dlc.jit(target="reference", dynamic={"x": {0: "N", 1: "M"}}, cache=False)(lambda x: x.reshape(x.shape[0], -1, 2))
-    for call in (lambda x: model(x)["y"], function):
-        assert call(np.ones((0, 4, 3), np.float32)).shape == (0, 6, 2)
-        with pytest.raises(DlcError, match=r"do not fill|M % 2 == 0"):
-            call(np.ones((0, 5, 3), np.float32))
 
 
 def test_a_size_of_1_that_broadcasts_does_not_keep_shapes_of_later_ops() -> None:

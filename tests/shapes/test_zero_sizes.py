@@ -53,22 +53,33 @@ def test_roll_and_split_a_selection(limit: int) -> None:
             np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("target", ["reference", "cpu"])
-def test_an_inferred_size_next_to_that_of_an_empty_selection(target: str) -> None:
-    def reshaped(m: Any, x: Any) -> Any:
-        selected = x[x > 2]
-        pairs = m.stack([selected, selected])
-        return m.reshape(pairs, (pairs.shape[1], -1)), m.reshape(pairs, (pairs.shape[1] * 2, -1))
+INFERRED: dict[str, Callable[[Any, Any], Any]] = {
+    "same axis": lambda m, x: m.reshape(x, (x.shape[0], -1)),
+    "other axis": lambda m, x: m.reshape(x.T, (-1, x.shape[0])),
+    "multiple": lambda m, x: m.reshape(x, (x.shape[0] * 3, -1)),
+    "static axis": lambda m, x: m.reshape(x, (-1, 3)),
+    "selection": lambda m, x: m.reshape(rows := x[x[:, 0] > 0], (rows.shape[0], -1)),
+    "other selection": lambda m, x: m.reshape(m.stack([rows := x[x[:, 0] > 0], rows]), (rows.shape[0] * 2, -1)),
+}
 
-    dynamic = dlc.jit(lambda x: reshaped(dnp, x), dynamic=DYNAMIC, target=target)
-    for got, expected in zip(dynamic(FIVE), reshaped(np, FIVE), strict=True):
-        np.testing.assert_array_equal(got, expected)
-    assert [y.shape for y in dynamic(np.zeros(5, np.float32))] == [(0, 2), (0, 1)]
-    # No element can be selected from none: a function traced for this size has static sizes of 0.
-    static = dlc.jit(lambda x: reshaped(dnp, x), target=target)
-    for function in (static, dynamic):
-        with pytest.raises(ShapeError, match="0 elements of shape"):
-            function(FIVE[:0])
+
+@pytest.mark.parametrize("name", INFERRED)
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_an_inferred_size_next_to_a_size_of_zero_is_an_error(name: str, target: str) -> None:
+    reshaped = INFERRED[name]
+    static, dynamic = (dlc.jit(lambda x: reshaped(dnp, x), dynamic=d, target=target) for d in ({}, DYNAMIC))
+    x = np.arange(1, 13, dtype=np.float32).reshape(4, 3)
+    for array in (x, x[:0], -x):
+        try:
+            expected = reshaped(np, array)
+        except ValueError:
+            expected = None
+        for function in (static, dynamic):
+            if expected is not None:
+                np.testing.assert_array_equal(function(array), expected)
+            else:
+                with pytest.raises(DlcError, match=r"0 elements of shape|requires .* >= 1"):
+                    function(array)
 
 
 LOOPS: dict[str, Callable[[Any], Any]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from math import prod
 from typing import Any, cast
 
@@ -37,8 +38,8 @@ from dlc.numpy.apply import (
 )
 from dlc.numpy.componentwise import componentwise
 from dlc.numpy.data_dependent import dynamic_arange
-from dlc.shapes.dims import Dim, Size, UndecidableError, is_known_different, is_nonnegative
-from dlc.shapes.reshapes import inferred_reshape
+from dlc.shapes.dims import Dim, UndecidableError, is_known_different, is_nonnegative
+from dlc.shapes.reshapes import inferred_size
 from dlc.shapes.traced_dims import TracedDim, traced_sizes, untraced
 
 __all__ = [
@@ -61,23 +62,13 @@ def reshape(x: ArrayLike, /, shape: int | Sequence[int], order: str = "C", *, co
         )
     # A symbolic size is compared with the sizes of `x` as an expression.
     sizes, size = list(untraced(as_shape("reshape", shape, -1))), untraced(x.size)
-    if sizes.count(-1) == 1 and (inferred_size := _inferred_size(x, sizes)) is not None:
-        sizes[sizes.index(-1)] = inferred_size
+    if sizes.count(-1) == 1:
+        comparisons = partial(is_less, x, name="reshape"), partial(are_different, x, name="reshape")
+        if (inferred := inferred_size(untraced(x.shape), sizes, *comparisons)) is not None:
+            sizes[sizes.index(-1)] = inferred
     if -1 in sizes or is_known_different(prod(sizes), size):
         refuse(ShapeError(f"reshape: {x.size} elements of shape {x.shape} do not fill shape {tuple(sizes)}"))
     return x if tuple(sizes) == untraced(x.shape) else apply(dl.ReshapeOp, x, shape=tuple(sizes))
-
-
-def _inferred_size(x: Operand, target: Sequence[Size]) -> Size | None:
-    """Return the size -1 of a target shape of a reshape; None if the elements of `x` do not fill the others."""
-    dividend, divisor = inferred_reshape(untraced(x.shape), target)
-    if isinstance(x, Tracer) and x.owner.is_data_dependent(divisor):
-        # Where nothing can be selected, sizes are 0 while tracing, and cancel if they are at the same axis.
-        if is_less(x, x.owner.data_dependent_sizes.largest_value(divisor), 1, "reshape"):
-            return None
-        dividend, divisor = x.owner.data_dependent_sizes.cancel_common_factors(dividend, divisor)
-    is_undefined = is_less(x, divisor, 1, "reshape") or are_different(x, dividend % divisor, 0, "reshape")
-    return None if is_undefined else dividend // divisor
 
 
 def _is_column_major(name: str, order: str) -> bool:

@@ -267,7 +267,7 @@ def col2im(x: Any, output_size: Sequence[int], kernel_size: Sizes, dilation: Siz
     kernel, strides, dilations, low = (per_spatial_axis(v, 2) for v in (kernel_size, stride, dilation, padding))
     windows = SlidingWindows(kernel, strides, dilations, low, low)
     indices = [windows.indices(axis, size) for axis, size in enumerate(output_size)]
-    y = dnp.reshape(x, (x.shape[0], -1, *kernel, *map(len, indices)))
+    y = dnp.reshape(x, (x.shape[0], x.shape[1] // math.prod(kernel), *kernel, *map(len, indices)))
     for axis, size in enumerate(output_size):
         matrix = (indices[axis].T.reshape(-1, 1) == np.arange(size)).astype(x.dtype)
         # [N, C, k, …, o, …] with this axis' k and o moved to the end.
@@ -278,7 +278,7 @@ def col2im(x: Any, output_size: Sequence[int], kernel_size: Sizes, dilation: Siz
 
 @table("max_unpool2d")
 def max_unpool(x: Any, indices: Any, output_size: Sequence[int]) -> Any:
-    flat = dnp.reshape(indices, (*x.shape[:-2], -1))
+    flat = dnp.reshape(indices, (*x.shape[:-2], math.prod(x.shape[-2:])))
     zeros = np.zeros((*x.shape[:-2], math.prod(output_size)), x.dtype)
     y = apply(dl.ScatterElementsOp, zeros, flat, dnp.reshape(x, flat.shape), axis=x.ndim - 2, mode="none", checked=True)
     return convert(dnp.reshape(y, (*x.shape[:-2], *output_size)), x.dtype)

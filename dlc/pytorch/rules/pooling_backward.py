@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -76,7 +77,9 @@ def _adaptive_max_pool_backward(rank: int) -> Any:
 
     def backward(g: Any, x: Any, indices: Any) -> Any:
         axis = x.ndim - rank
-        target, flat, cotangents = (dnp.reshape(v, (*x.shape[:axis], -1)) for v in (dnp.zeros_like(x), indices, g))
+        target, flat, cotangents = (
+            dnp.reshape(v, (*v.shape[:axis], math.prod(v.shape[axis:]))) for v in (dnp.zeros_like(x), indices, g)
+        )
         return dnp.reshape(scatter_add(target, axis, flat, cotangents), x.shape)
 
     return backward

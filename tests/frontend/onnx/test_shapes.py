@@ -10,7 +10,7 @@ from onnx import NodeProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import dlc
-from dlc.errors import ShapeError
+from dlc.errors import DlcError, ShapeError
 from dlc.frontend.onnx import check_model, import_model
 from tests.frontend.onnx.build import INT64, model, op_names, run
 
@@ -240,3 +240,31 @@ def test_a_backward_slice_clamps_its_start_to_the_first_element(stop: int) -> No
         x = np.arange(n, dtype=np.float32)
         first, last = max(n - 3, 0), max(n + stop, -1)
         np.testing.assert_array_equal(compiled(x)["y"], x[np.arange(first, last, -1)] if n else x, f"n = {n}")
+
+
+@pytest.mark.parametrize("allowzero", [0, 1])
+@pytest.mark.parametrize("shape", [[0, -1], [-1, 0], [0, 0, -1], [-1, 3], [0, 3]], ids=str)
+def test_an_inferred_size_next_to_a_size_of_zero_is_an_error(shape: list[int], allowzero: int) -> None:
+    """The sizes of 0 are copied or, with `allowzero`, part of the shape."""
+    source = model(
+        [node("Reshape", ["x", "wanted"], "y", allowzero=allowzero)],
+        {"x": ["n", 3]},
+        ["y"],
+        weights={"wanted": np.int64(shape)},
+    )
+    reference = ReferenceEvaluator(source)
+    for size in (2, 0):
+        x = np.arange(3 * size, dtype=np.float32).reshape(size, 3)
+        try:
+            expected = reference.run(None, {"x": x})[0]
+        except ValueError:
+            expected = None
+        for shapes in ({}, {"x": x.shape}):
+            if expected is not None:
+                results = dlc.compile_model(source, target="reference", input_shapes=shapes)({"x": x})
+                np.testing.assert_array_equal(results["y"], expected)
+            else:
+                with pytest.raises(
+                    DlcError, match=r"elements do not fill the shape|has .* elements|requires n >= 1; with n = 0|copies a size"
+                ):
+                    dlc.compile_model(source, target="reference", input_shapes=shapes)({"x": x})
