@@ -15,6 +15,7 @@ from dlc import lax
 from dlc.errors import ShapeError
 from tests.fuzz import shape_computed_functions as computed_functions
 from tests.fuzz import shape_library_functions as library_functions
+from tests.fuzz import shape_numpy_functions as numpy_functions
 from tests.fuzz.random_shapes import DRAWN_SIZES
 from tests.kernels import kernels
 
@@ -325,4 +326,5 @@ STEPS: dict[str, Callable[[random.Random], Compute]] = {
     "select": _select,
     **library_functions.STEPS,
     **computed_functions.STEPS,
+    **numpy_functions.STEPS,
 }
