@@ -94,7 +94,7 @@ def generate_batch(
 def prompt_ids(model: LanguageModel, prompt: str | Sequence[int] | Sequence[Mapping[str, str]]) -> list[int]:
     """Return the token ids of a text, of ids, or of a conversation."""
     if isinstance(prompt, str):
-        ids = model.tokenizer.encode(prompt)
+        ids = model.text_prompt(prompt)
     elif len(prompt) and isinstance(prompt[0], Mapping):
         ids = model.chat_prompt(cast("Sequence[dict[str, str]]", prompt))
     else:

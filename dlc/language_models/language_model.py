@@ -133,7 +133,21 @@ class LanguageModel:
         text = render_chat(tokenizer.chat_template, messages, tokenizer.special_texts)
         # Templates contain the begin-of-text token.
         begins = tokenizer.special_texts.get("bos_token")
-        return tokenizer.encode(text, add_special=begins is None or not text.startswith(begins))
+        return self.text_prompt(text, add_special=begins is None or not text.startswith(begins))
+
+    def text_prompt(self, text: str, *, add_special: bool = True) -> list[int]:
+        """Return the token ids of a text; `add_special` adds the token that begins texts, if the model has one.
+
+        Raises ArgumentError for a text of so many characters that its tokens exceed the context.
+        """
+        longest = self.tokenizer.max_token_characters
+        # Splitting megabytes takes seconds.
+        if longest is not None and len(text) > self.context * longest:
+            raise ArgumentError(
+                f"a prompt of {len(text)} characters exceeds the context of {self.context} tokens, which have at most "
+                f"{longest} characters each"
+            )
+        return self.tokenizer.encode(text, add_special=add_special)
 
     def session(self) -> TextSession:
         """Return a session with empty caches."""

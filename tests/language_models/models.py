@@ -17,7 +17,7 @@ import pytest
 RECORDED = Path(__file__).parent / "families.json"
 RECORDED_ENCODERS = Path(__file__).parent / "encoders.json"
 TOKENS = [5, 17, 3, 88, 41, 9, 2, 60, 33, 7]
-STRING, ARRAY = 8, 9
+INT32, FLOAT32, STRING, ARRAY = 5, 6, 8, 9
 
 
 def weight(name: str, shape: Sequence[int]) -> np.ndarray:
@@ -76,6 +76,9 @@ def _value(value: Any) -> tuple[int, bytes]:
             return 6, struct.pack("<f", value)
         case str():
             return STRING, struct.pack("<Q", len(value.encode())) + value.encode()
+        case np.ndarray():
+            kind, dtype = (FLOAT32, "<f4") if value.dtype.kind == "f" else (INT32, "<i4")
+            return ARRAY, struct.pack("<IQ", kind, len(value)) + value.astype(dtype).tobytes()
         case _:
             kinds, parts = zip(*map(_value, value), strict=True)
             return ARRAY, struct.pack("<IQ", kinds[0], len(value)) + b"".join(parts)
@@ -128,8 +131,8 @@ LLAMA = {
     "llama.rope.dimension_count": 16,
     "tokenizer.ggml.model": "llama",
     "tokenizer.ggml.tokens": TEXTS,
-    "tokenizer.ggml.scores": [-float(len(t) == 1) for t in TEXTS],
-    "tokenizer.ggml.token_type": [2, 3, 3] + [6] * 256 + [1] * (len(TEXTS) - 259),
+    "tokenizer.ggml.scores": np.array([-float(len(t) == 1) for t in TEXTS]),
+    "tokenizer.ggml.token_type": np.array([2, 3, 3] + [6] * 256 + [1] * (len(TEXTS) - 259)),
     "tokenizer.ggml.bos_token_id": 1,
     "tokenizer.ggml.eos_token_id": 2,
     "tokenizer.chat_template": "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}",

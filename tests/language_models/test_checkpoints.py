@@ -25,7 +25,16 @@ from dlc.language_models.pooling import Pooling
 from dlc.language_models.quantized_matrix import QuantizedMatrix
 from dlc.language_models.tokenizers.library_tokenizer import LibraryTokenizer
 from dlc.language_models.tokenizers.reading import tokenizer_of
-from tests.language_models.models import LLAMA, WORDS, gguf_bytes, llama_tensors, write_encoder, write_llama, write_safetensors
+from tests.language_models.models import (
+    LLAMA,
+    TEXTS,
+    WORDS,
+    gguf_bytes,
+    llama_tensors,
+    write_encoder,
+    write_llama,
+    write_safetensors,
+)
 
 MATRIX = ((4, 64), 8, bytes(4 * 68))
 
@@ -250,6 +259,10 @@ def test_templates_may_format_and_replace() -> None:
         ("tokenizer.ggml.bos_token_id", True),
         ("tokenizer.ggml.model", [1, 2]),
         ("tokenizer.ggml.add_bos_token", [1, 2]),
+        ("tokenizer.ggml.token_type", ["x"] * len(TEXTS)),
+        ("tokenizer.ggml.token_type", [6] * len(TEXTS)),
+        ("tokenizer.ggml.scores", ["x"] * len(TEXTS)),
+        ("tokenizer.ggml.scores", 1.0),
     ],
 )
 def test_metadata_of_another_type_is_an_error(name: str, value: Any, tmp_path: Path) -> None:

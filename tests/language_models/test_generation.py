@@ -94,6 +94,8 @@ def test_limits_of_the_context(model: LanguageModel, path: Path) -> None:
         dlc.generate(model, [5] * 129)
     with pytest.raises(ArgumentError, match="ids below"):
         dlc.generate(model, [10**6])
+    with pytest.raises(ArgumentError, match="1000000 characters exceeds the context of 128 tokens"):
+        dlc.generate(model, "a" * 10**6)
     with pytest.raises(ArgumentError, match="supports 1 to 128"):
         LanguageModel.load(path, context=4096)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,6 +17,20 @@ _CONTROL, _USER_DEFINED, _BYTE = 3, 4, 6
 _END_FIELDS = ("eos_token_id", "eot_token_id", "eom_token_id")
 # Texts that end a turn, for files without a field for them.
 _END_TEXTS = ("<end_of_turn>", "<|im_end|>", "<|eot_id|>", "<|end|>", "<|endoftext|>")
+
+
+def byte_of(text: str) -> int | None:
+    """Return the byte of a token `<0xAB>`, None for another text."""
+    match = re.fullmatch("<0x([0-9A-Fa-f]{2})>", text)
+    return None if match is None else int(match[1], 16)
+
+
+def _numbers(metadata: Mapping[str, Any], source: str, name: str, default: NDArray[Any]) -> NDArray[Any]:
+    """Return an array with a number for each token. Raises ModelError if the field is none."""
+    values = metadata.get(f"tokenizer.ggml.{name}", default)
+    if not isinstance(values, np.ndarray) or cast("NDArray[Any]", values).shape != default.shape:
+        raise ModelError(f"{source}: tokenizer.ggml.{name} is not a list of {default.size} numbers, one for each token")
+    return cast("NDArray[Any]", values)
 
 
 @dataclass(frozen=True)
@@ -43,10 +58,13 @@ class GgufVocabulary:
         if not isinstance(texts, list) or not all(isinstance(t, str) for t in cast("list[Any]", texts)):
             raise ModelError(f"{source}: tokenizer.ggml.tokens is not a list of texts")
         texts = cast("list[str]", texts)
-        kinds = np.asarray(metadata.get("tokenizer.ggml.token_type", np.ones(len(texts), np.int32)))
-        scores = np.asarray(metadata.get("tokenizer.ggml.scores", np.zeros(len(texts), np.float32)))
-        if kinds.shape != (len(texts),) or scores.shape != (len(texts),):
-            raise ModelError(f"{source}: {len(texts)} tokens, but {kinds.size} types and {scores.size} scores")
+        kinds = _numbers(metadata, source, "token_type", np.ones(len(texts), np.int32))
+        scores = _numbers(metadata, source, "scores", np.zeros(len(texts), np.float32))
+        for i in np.flatnonzero(kinds == _BYTE):
+            if byte_of(texts[int(i)]) is None:
+                raise ModelError(
+                    f"{source}: token {i} is a byte with the text {texts[int(i)]!r:.20}; expected '<0x00>' to '<0xFF>'"
+                )
         is_special = (kinds == _CONTROL) | (kinds == _USER_DEFINED)
         special = {texts[int(i)]: int(i) for i in np.flatnonzero(is_special) if texts[int(i)]}
         return GgufVocabulary(metadata, source, texts, kinds, scores, special)
@@ -91,8 +109,8 @@ class GgufVocabulary:
 
     def is_control(self, token: int) -> bool:
         """Return whether a token has no text of its own."""
-        return int(self.kinds[token]) == _CONTROL
+        return self.kinds[token] == _CONTROL
 
     def is_byte(self, token: int) -> bool:
         """Return whether a token is a single byte, written as `<0xAB>`."""
-        return int(self.kinds[token]) == _BYTE
+        return self.kinds[token] == _BYTE

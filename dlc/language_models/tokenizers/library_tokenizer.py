@@ -11,7 +11,7 @@ from typing import Any, cast
 from dlc.errors import ModelError, UnsupportedError
 from dlc.files.json_files import read_json
 from dlc.files.regular_files import read_model_file, read_model_text
-from dlc.language_models.tokenizers.gguf_vocabulary import GgufVocabulary
+from dlc.language_models.tokenizers.gguf_vocabulary import GgufVocabulary, byte_of
 
 # The pre-tokenization regular expressions, by tokenizer.ggml.pre (llama-vocab.cpp).
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
@@ -45,7 +45,10 @@ class LibraryTokenizer:
 
     Attributes:
         end_tokens, chat_template, special_texts: See Tokenizer.
+        max_token_characters: None: normalizers may shorten texts.
     """
+
+    max_token_characters: int | None = None
 
     def __init__(
         self,
@@ -135,8 +138,8 @@ class LibraryTokenizer:
             return b""
         if all(c in self._bytes for c in text):
             return bytes([self._bytes[c] for c in text])
-        if len(text) == 6 and text.startswith("<0x"):
-            return bytes([int(text[3:5], 16)])
+        if (byte := byte_of(text)) is not None:
+            return bytes([byte])
         return text.replace("\u2581", " ").encode()
 
     @cached_property

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from dlc.language_models.tokenizers.gguf_vocabulary import GgufVocabulary
+from dlc.language_models.tokenizers.gguf_vocabulary import GgufVocabulary, byte_of
 
 # SentencePiece writes a space as this character.
 _SPACE = "\u2581"
@@ -31,6 +31,7 @@ class ScoreTokenizer:
         self.end_tokens = vocabulary.end_tokens
         self.special_texts: Mapping[str, str] = vocabulary.special_texts
         self.chat_template = vocabulary.chat_template
+        self.max_token_characters: int | None = max(map(len, vocabulary.texts), default=None)
 
     @staticmethod
     def of_gguf(metadata: Mapping[str, Any], source: str) -> ScoreTokenizer:
@@ -55,7 +56,8 @@ class ScoreTokenizer:
         if not 0 <= token < len(vocabulary.texts) or vocabulary.is_control(token):
             return b""
         text = vocabulary.texts[token]
-        return bytes([int(text[3:5], 16)]) if vocabulary.is_byte(token) else text.replace(_SPACE, " ").encode()
+        byte = byte_of(text) if vocabulary.is_byte(token) else None
+        return bytes([byte]) if byte is not None else text.replace(_SPACE, " ").encode()
 
     def _encode_text(self, text: str, is_first: bool) -> list[int]:
         if not text:

@@ -13,9 +13,11 @@ class Tokenizer(Protocol):
         end_tokens: The ids that end a text.
         chat_template: The Jinja template of conversations, if there is one.
         special_texts: Texts of special tokens by their role, such as bos_token, for the template.
+        max_token_characters: The maximum number of characters of a token; None if it is unknown.
     """
 
     end_tokens: frozenset[int]
+    max_token_characters: int | None
     chat_template: str | None
     special_texts: Mapping[str, str]
 
