@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,7 +32,6 @@ def render_chat(template: str, messages: Sequence[Mapping[str, str]], special_te
         raise TemplateError(message)
 
     environment = TemplateSandbox()
-    environment.filters["tojson"] = _to_json
     functions = {"raise_exception": reject, "strftime_now": _format_now}
     parts: list[str] = []
     size = 0
@@ -50,11 +48,6 @@ def render_chat(template: str, messages: Sequence[Mapping[str, str]], special_te
     except Exception as error:  # A template may raise anything.
         raise ModelError(f"the chat template fails: {type(error).__name__}: {error}") from error
     return "".join(parts)
-
-
-def _to_json(value: Any, indent: int | None = None) -> str:
-    # Jinja's own filter escapes HTML.
-    return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
 def _format_now(format: str) -> str:

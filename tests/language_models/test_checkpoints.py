@@ -234,6 +234,17 @@ def test_damaged_safetensors(content: bytes, tmp_path: Path) -> None:
         "{{ 'a'|indent(2000000000, true) }}",
         "{{ 'ab'.replace('', range(90000)|join).replace('', range(90000)|join) }}",
         "{{ ''|batch(2000000000, 'x')|list }}",
+        "{{ messages|tojson(indent=2000000000) }}",
+        "{% set n = namespace(x=3) %}{% for i in range(40) %}{% set n.x = n.x * n.x %}{% endfor %}",
+        "{% set n = namespace(x='aa') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}",
+        "{% set n = namespace(x='aa') %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}{{ n.x }}",
+        "{% set n = namespace(x=[]) %}{% for i in range(60) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x }}",
+        "{% set n = namespace(x=1) %}{% for i in range(60) %}{% set n.x = {'a': n.x, 'b': n.x} %}{% endfor %}{{ n.x }}",
+        "{% set n = namespace(x=1) %}{% for i in range(60) %}{% set n.x = namespace(a=n.x, b=n.x) %}{% endfor %}{{ n.x }}",
+        "{% macro twice(x) %}{{ x }}{{ x }}{% endmacro %}{% set n = namespace(x='aa') %}"
+        "{% for i in range(60) %}{% set n.x = twice(n.x) %}{% endfor %}{{ n.x }}",
+        "{% set x %}{% for i in range(90000) %}{{ range(9000)|join }}{% endfor %}{% endset %}",
+        "{{ range(90000)|map('string')|map('center', 9000000)|join }}",
     ],
 )
 def test_hostile_templates(template: str) -> None:
@@ -245,8 +256,13 @@ def test_hostile_templates(template: str) -> None:
 
 def test_templates_may_format_and_replace() -> None:
     template = "{{ '%s: %5.1f'|format('a', 1.5) }}|"
-    template += "{{ '%d' % 3 }}|{{ '{:>4}'.format(7) }}|{{ messages[0].content.replace('h', 'H') }}"
-    assert render_chat(template, [{"role": "user", "content": "hi"}], {}) == "a:   1.5|3|   7|Hi"
+    template += "{{ '%d' % 3 }}|{{ '{:>4}'.format(7) }}|{{ messages[0].content.replace('h', 'H') }}|"
+    template += (
+        "{% set n = namespace(a=[1]) %}{% set n.a = n.a + [2] %}{% set x, y = 3, (4, 5) %}{{ n.a ~ x ~ y[1] ~ missing }}|"
+    )
+    template += "{{ messages|map(attribute='role')|join(',') }}|{{ messages|tojson }}"
+    expected = 'a:   1.5|3|   7|Hi|[1, 2]35|user|[{"role": "user", "content": "hi"}]'
+    assert render_chat(template, [{"role": "user", "content": "hi"}], {}) == expected
 
 
 @pytest.mark.parametrize(
