@@ -55,11 +55,14 @@ from dlc.passes.structured import ConstantPool, OpBuilder
 from dlc.passes.types import memref_of
 from dlc.target import Target
 
-# Registers for the states of the lanes of a grid point. More hide the latency of longer chains of instructions, but states are
-# then spilled (measured with 1 to 24 states on Zen 4, AVX2 and AVX-512).
-_STATE_REGISTERS = 16
-# Maximum registers of a value of a grid point.
-_MAX_REGISTERS_PER_VALUE = 6
+# Maximum ops of a block of a lane for which the processor overlaps groups of lanes, one after the other in the code; it looks
+# ahead about 300 instructions (Zen 4). A function takes about as many instructions as 50 ops.
+_MAX_OVERLAPPED_OPS, _OPS_PER_FUNCTION = 128, 50
+# Registers for the states of the lanes of a grid point, and maximum registers of a value. More hide the latency of longer
+# chains of instructions, but states are then spilled (measured with 1 to 24 states on Zen 4, AVX2 and AVX-512).
+_STATE_REGISTERS, _MAX_REGISTERS_PER_VALUE = 16, 6
+# The same for vectors of several registers, whose temporaries are spilled as well.
+_WIDE_STATE_REGISTERS, _MAX_REGISTERS_PER_WIDE_VALUE = 10, 4
 # The attribute of a loop that stays in the host program: the reason.
 SEPARATE_KERNELS = "separate_kernels"
 # Maximum message values that a failure of a kernel records.
@@ -197,7 +200,7 @@ def _lower(block: Block, lanes: Lanes | None, anchor: Operation, target: Target)
     _lower_block(lowering, block, dict(zip(operands, body.args, strict=False)), body.args[len(operands) :])
     builder.op_builder.insert(scf.ReduceOp())
     if lanes is not None and target.groups is None:
-        vectorize_lanes(grid, outer, *_vector_shape(block, lanes, target), lowering.lane_buffers)
+        vectorize_lanes(grid, outer, *_vector_shape(grid, block, lanes, target), lowering.lane_buffers)
     elif lowering.lane_buffers:
         raise NotLowerableError("a work-item needs a local array")
     outer.insert(func.ReturnOp())
@@ -232,13 +235,27 @@ def _lower_block(
         lowering.store_result(value, buffer)
 
 
-def _vector_shape(block: Block, lanes: Lanes, target: Target) -> tuple[int, int]:
-    """Return the number of lanes of a register, and of registers per grid point: several if states are few, to hide latency."""
+def _vector_shape(grid: scf.ParallelOp, block: Block, lanes: Lanes, target: Target) -> tuple[int, int]:
+    """Return the number of lanes of a vector, and of vectors per grid point; several registers of few states hide latency.
+
+    Long blocks compute vectors of several registers: the processor does not look ahead to the next group of lanes.
+    """
     loops = [op for op in block.ops if isinstance(op, ScanOp | WhileOp)]
     values = [a for loop in loops for a in loop.block.args if a in lanes.axes]
-    states_per_loop = max(1, sum(prod(lanes.shape(v)) for v in values)) / len(loops)
-    registers = max(1, min(_MAX_REGISTERS_PER_VALUE, int(_STATE_REGISTERS / states_per_loop)))
-    return target.lanes(max((numpy_dtype(element_type_of(v)).itemsize for v in values), default=1)), registers
+    width = target.lanes(max((numpy_dtype(element_type_of(v)).itemsize for v in values), default=1))
+
+    def num_registers(values: Sequence[SSAValue], available: int, maximum: int) -> int:
+        per_loop = max(1, sum(prod(lanes.shape(v)) for v in values)) / len(loops)
+        return max(1, min(maximum, int(available / per_loop)))
+
+    if max(map(_num_ops, grid.walk_blocks())) <= _MAX_OVERLAPPED_OPS:
+        states = [a for loop in loops for a in loop.block.args[: len(_states(loop))] if a in lanes.axes]
+        return width, num_registers(states, _STATE_REGISTERS, _MAX_REGISTERS_PER_VALUE)
+    return width * num_registers(values, _WIDE_STATE_REGISTERS, _MAX_REGISTERS_PER_WIDE_VALUE), 1
+
+
+def _num_ops(block: Block) -> int:
+    return sum(_OPS_PER_FUNCTION if op.name.startswith("math.") else 1 for op in block.ops)
 
 
 def _insert_failures(build: DlBuilder, record: SSAValue, sites: Sequence[FailOp]) -> None:
