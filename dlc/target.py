@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import platform
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from dlc.cost_model import UNLIMITED_ROWS, CostModel, PrefetchCosts, SectionCosts, UnrollingCosts, WinogradCosts
-from dlc.errors import DeviceError
+from dlc.errors import DeviceError, UnsupportedError
 from dlc.machine.architectures import ARCHITECTURES, HOST, Architecture
 from dlc.options import Environment
 from dlc.plugins.tables import ExtensionTable
@@ -215,9 +216,19 @@ _OPENCL_NAME_SYNTAX = (
     "opencl, opencl:PLATFORM:DEVICE (indices; `dlc doctor` lists them), each optionally followed by a profile to compile for: "
     + ", ".join(f":{name.partition(':')[2]}" for name in OPENCL_PROFILES)
 )
-# The backends of plug-ins, by target name.
-PLUGIN_BACKENDS: ExtensionTable[str, Any] = ExtensionTable("targets", {})
 REFERENCE = Target("reference", "", (), 64, 32, has_fma=True)
+
+
+def _backends(backends: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return backends by target name. Raises UnsupportedError for objects without a target description."""
+    for name, backend in backends.items():
+        if not isinstance(getattr(backend, "target", None), Target):
+            raise UnsupportedError(f"targets: {name!r} is {backend!r:.60}; expected a Backend of dlc.extend.targets")
+    return backends
+
+
+# The backends of plug-ins, by target name.
+PLUGIN_BACKENDS: ExtensionTable[str, Any] = ExtensionTable("targets", {}, _backends)
 
 
 def architecture_of(target: Target) -> Architecture:

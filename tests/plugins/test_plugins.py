@@ -282,6 +282,22 @@ def test_conflicts_and_missing_modules_leave_the_rest_working(register: Register
         extend.unregister("unknown")
 
 
+def test_invalid_ops_and_targets_leave_the_rest_working(register: Register) -> None:
+    for ops, message in (
+        ([dl.AddOp], r"plug-in test .*ops: dl\.add exist already; its ops are left out"),
+        (["add"], r"ops: 'add' is not an op class"),
+    ):
+        register(ops=ops)
+        with pytest.warns(UserWarning, match=message):
+            np.testing.assert_array_equal(dlc.jit(lambda x: x + 1)(X), X + 1)
+    register(targets={"test": None})
+    with (
+        pytest.warns(UserWarning, match=r"targets: 'test' is None; expected a Backend"),
+        pytest.raises(dlc.DlcError, match="unknown target 'test'"),
+    ):
+        dlc.jit(lambda x: x + 1, target="test")(X)
+
+
 def test_cache_keys_contain_the_version_and_the_sources(register: Register, tmp_path: Path) -> None:
     assert "plugins" in KEY_FIELDS
     without = registry.key_text()
