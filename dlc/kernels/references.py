@@ -96,10 +96,7 @@ class ArrayReference(WithoutOperators):
     @property
     def size(self) -> TracedSize:
         """The number of elements."""
-        return prod(self.shape)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise absent(self.trace, f"{self!r}", name)
+        return cast(TracedSize, prod(cast(Any, self.shape)))
 
     def __getitem__(self, indices: Any) -> Any:
         positions = self._positions(indices, may_be_fewer=True)
@@ -342,6 +339,13 @@ class ArrayReference(WithoutOperators):
         """Return the open scopes inside of the one that creates the array."""
         depth = next(d for d, scope in enumerate(self.trace.scopes) if scope is self.scope)
         return self.trace.scopes[depth + 1 :]
+
+
+def _attribute(reference: ArrayReference, name: str) -> NoReturn:
+    raise absent(reference.trace, f"{reference!r}", name)
+
+
+ArrayReference.__getattr__ = _attribute  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def buffer(shape: int | Sequence[int], dtype: Any, fill: float | None = 0) -> ArrayReference:

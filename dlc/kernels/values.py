@@ -337,9 +337,6 @@ class Value:
             raise self.error(f"len() of a {self.dtype_name} scalar", ShapeError)
         return self.shape[0]
 
-    def __getattr__(self, name: str) -> NoReturn:
-        raise absent(self.trace, self._noun, name)
-
     def __iter__(self) -> NoReturn:
         raise self.error("iteration over a value; use k.range for a loop")
 
@@ -561,6 +558,13 @@ def absent(trace: KernelTrace, owner: str, name: str) -> AttributeError:
     if name.startswith("__"):
         return AttributeError(name)
     return trace.error(f"{owner} has no attribute {name!r}; use functions of dlc.kernels, or loops", AbsentError)
+
+
+def _attribute(value: Value, name: str) -> NoReturn:
+    raise absent(value.trace, value._noun, name)  # pyright: ignore[reportPrivateUsage]
+
+
+Value.__getattr__ = _attribute  # pyright: ignore[reportAttributeAccessIssue]
 
 
 # An operand of an operator; a Python scalar takes the dtype of the other operand.

@@ -193,7 +193,11 @@ def _part(result: Any, key: Any) -> Any:
     try:
         return result[key]
     except (KeyError, IndexError, TypeError):
-        names = f"its outputs are {', '.join(result)}" if isinstance(result, Mapping) else f"it is a {type(result).__name__}"
+        names = (
+            f"its outputs are {', '.join(map(str, cast('Mapping[Any, Any]', result)))}"
+            if isinstance(result, Mapping)
+            else f"it is a {type(result).__name__}"
+        )
         if isinstance(result, tuple | list):
             names = f"it has {len(cast('Sequence[Any]', result))}, counted from 0"
         raise AbsentPartError(f"future[{key!r}]: the result has no such part; {names}") from None
