@@ -45,6 +45,14 @@ def test_binomial_checkpoints_have_the_same_gradient(memory: int | None, reverse
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
+def test_binomial_checkpoints_of_batched_functions() -> None:
+    def loss(x: Any) -> Any:
+        return (lax.scan(lambda c, _: (dnp.sin(c) * 1.1 + c * 0.1, None), x, None, length=20)[0] ** 2).sum()
+
+    limited, x = dlc.checkpoint(loss, policy="binomial", memory=500), np.linspace(-1, 2, 5)
+    np.testing.assert_allclose(dlc.vmap(dlc.grad(limited))(x[:, None]), dlc.vmap(dlc.grad(loss))(x[:, None]), rtol=1e-12)
+
+
 def test_a_million_steps_in_little_memory() -> None:
     """The plain gradient stores 8 MB per residual."""
 

@@ -52,7 +52,9 @@ class SnapshotStack:
     def of(cls, build: DlBuilder, states: Sequence[SSAValue], size: int) -> SnapshotStack:
         """Return a stack with space for `size` snapshots, with the states before segment 0."""
         empty, zero = cls.empty(build, states, size), i64_constant(build, 0)
-        return replace(empty, states=[with_element(build, a, zero, v) for a, v in zip(empty.states, states, strict=True)])
+        positions = with_element(build, empty.positions, zero, zero)
+        arrays = [with_element(build, a, zero, v) for a, v in zip(empty.states, states, strict=True)]
+        return replace(empty, positions=positions, states=arrays)
 
     @classmethod
     def empty(cls, build: DlBuilder, states: Sequence[SSAValue], size: int) -> SnapshotStack:
