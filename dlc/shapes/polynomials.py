@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from dlc.shapes.dims import Dim, Size, UndecidableError, is_nonnegative, substitute
+from dlc.shapes.dims import Dim, Size, UndecidableError, is_nonnegative
 
 
 def is_multiple(size: Size, divisor: int) -> bool:
@@ -23,16 +21,6 @@ def quotient(size: Size, divisor: Size) -> Size | None:
 def degree(size: Size) -> int:
     """Return the largest number of factors of a term."""
     return max(map(len, Dim.lift(size).terms), default=0)
-
-
-def largest_size(size: Size, max_sizes: Mapping[str, Size | None]) -> Size | None:
-    """Return a size with symbols replaced by their maxima, which may name other symbols; None if one has no maximum."""
-    while bounded := Dim.lift(size).symbols() & max_sizes.keys():
-        maxima = {symbol: maximum for symbol in bounded if (maximum := max_sizes[symbol]) is not None}
-        if len(maxima) < len(bounded):
-            return None
-        size = substitute(size, maxima)
-    return size
 
 
 def termwise_minimum(a: Size, b: Size) -> Size:

@@ -8,7 +8,7 @@ makes the count a size of the program (`dlc/compiler/segment_linker.py`). The fu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -33,7 +33,6 @@ from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp, ReshapeOp,
 from dlc.dialects.dl.reductions.reduction import ReduceSumOp
 from dlc.errors import DTypeError
 from dlc.ir import (
-    Block,
     BoolAttr,
     DenseArrayBase,
     IRDLOperation,
@@ -50,7 +49,7 @@ from dlc.ir import (
     result_def,
 )
 from dlc.runtime.python_ops.registry import OpSetting
-from dlc.shapes.dims import Dim, Size, product
+from dlc.shapes.dims import Size, product
 
 
 class SelectionOp(DataDependent, ABC):
@@ -71,12 +70,6 @@ class SelectionOp(DataDependent, ABC):
     @abstractmethod
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         """Return the same results computed by ops that kernels support, and bind the size with `dl.bind_size`."""
-
-
-def max_selection_sizes(blocks: Iterable[Block]) -> dict[str, Size | None]:
-    """Return the maximum of the data-dependent symbol of each selection in these blocks; None if it has no maximum."""
-    selections = (op for block in blocks for op in block.walk() if isinstance(op, SelectionOp))
-    return {str(op.count): op.max_size for op in selections if isinstance(op.count, Dim)}
 
 
 @irdl_op_definition

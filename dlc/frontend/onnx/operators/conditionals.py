@@ -9,7 +9,7 @@ from onnx import GraphProto
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Tensor, element_type_of, rank_of, shape_of, tensor_type
-from dlc.dialects.dl.data_dependent.selection import max_selection_sizes
+from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.errors import ModelError
 from dlc.frontend.emitter import Emitter, ImportedValue, discard_block
 from dlc.frontend.onnx.node import OnnxNode
@@ -17,8 +17,7 @@ from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.onnx.values import NonTensorValue
 from dlc.frontend.problems import AlreadyReported, NodeProblem, Problem, join_messages
 from dlc.ir import Block, i64
-from dlc.shapes.dims import Size
-from dlc.shapes.polynomials import largest_size
+from dlc.shapes.dims import Dim, Size, substitute
 
 table = ConverterTable()
 
@@ -95,7 +94,14 @@ def _max_size(inner: Emitter, size: Size) -> Size | None:
     """Return an upper bound of a size, in terms of sizes defined outside of the branch; None if there is none."""
     block = inner.build.insertion_point
     assert isinstance(block, Block)
-    return largest_size(size, max_selection_sizes([block]))
+    selections = (op for op in block.walk() if isinstance(op, SelectionOp))
+    max_sizes = {str(op.count): op.max_size for op in selections if isinstance(op.count, Dim)}
+    while bounded := Dim.lift(size).symbols() & max_sizes.keys():
+        maxima = {symbol: maximum for symbol in bounded if (maximum := max_sizes[symbol]) is not None}
+        if len(maxima) < len(bounded):
+            return None
+        size = substitute(size, maxima)
+    return size
 
 
 def _common_shape(node: OnnxNode, result: int, then: _Branch, otherwise: _Branch) -> list[Size]:
