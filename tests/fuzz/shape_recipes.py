@@ -381,7 +381,51 @@ def equal_sizes(graph: Graph) -> None:
     graph.append("If", [condition], 1, [x], then_branch=bodies[0], else_branch=bodies[1])
 
 
+def composed(graph: Graph) -> None:
+    """A product with a bias, a selection, a reversal, a crop, a matrix of ones, or a normalization of channels."""
+    if (x := graph.value(lambda v: v.ndim > 1)) is None or (y := graph.value()) is None:
+        return
+    draw, shape = graph.random, graph.values[x].shape
+    axis = draw.randrange(len(shape))
+    ones = graph.constant(np.ones(shape[1]), np.float32)
+    match draw.choice(
+        ["gemm", "where", "reverse", "split", "crop", "eye", "group", "batch", "lrn", "logsumexp", "dft", "prelu"]
+    ):
+        case "gemm":
+            graph.append("Gemm", [x, y], transA=draw.choice([0, 1]), transB=draw.choice([0, 1]), alpha=0.5)
+        case "where":
+            graph.append("Where", [_first(graph.append("Greater", [x, y])), x, y])
+        case "reverse":
+            lengths = graph.constant([draw.randint(1, max(shape[0], 1)) for _ in range(shape[1])])
+            graph.append("ReverseSequence", [x, lengths], batch_axis=1, time_axis=0)
+        case "split":
+            graph.append("Split", [x], count := draw.choice([2, 3]), axis=axis, num_outputs=count)
+        case "crop":
+            graph.append(
+                "CenterCropPad", [x, _size(graph, y, -1) if graph.values[y].ndim else graph.constant([4])], axes=[axis]
+            )
+        case "eye":
+            graph.append("EyeLike", [x], k=draw.choice([-1, 0, 2]))
+        case "group":
+            count = draw.choice([1, shape[1] or 1])
+            scale = graph.constant(np.ones(count), np.float32)
+            graph.append("GroupNormalization", [x, scale, scale], num_groups=count)
+        case "batch":
+            graph.append("BatchNormalization", [x, ones, ones, ones, ones])
+        case "lrn":
+            graph.append("LRN", [x], size=3)
+        case "logsumexp":
+            graph.append("ReduceLogSumExp", [x, graph.constant([axis])], keepdims=draw.choice([0, 1]))
+        case "dft":
+            signal = _first(graph.append("Unsqueeze", [x, graph.constant([-1])]))
+            spectrum = _first(graph.append("DFT", [signal], axis=len(shape) - 1, onesided=draw.choice([0, 1])))
+            graph.append("ReduceSum", [spectrum, graph.constant([-1, -2])])
+        case _:
+            graph.append("PRelu", [x, graph.constant(np.full(shape[-1], 0.5), np.float32)])
+
+
 RECIPES = (
     dilated_pool, transposed_conv, global_pool, resize, depth_to_space, indexed, one_hot, sized_slice, sized_reshape, attention,
     normalize, quantize, recurrence, nested_branch, growing_loop, unique, computed_count, equal_sizes,
+    composed,
 )  # fmt: skip
