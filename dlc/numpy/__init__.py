@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dlc.argument_validation.validate import validate_arguments
-from dlc.numpy import dispatch, fft, linalg, namespace, operators
+from dlc.numpy import dispatch, fft, linalg, namespace, operators, ufunc_methods
 from dlc.numpy.calling_convention import numpy_converters
 from dlc.numpy.functions import (
     comparison,
@@ -132,5 +132,6 @@ for _name in __all__:
     if inspect.isfunction(globals()[_name]):
         globals()[_name] = complex_numbers.with_complex_rule(globals()[_name])
 validate_arguments(globals(), converters=numpy_converters(np, __all__))
+ufunc_methods.add_methods(sys.modules[__name__])
 operators.install()
 dispatch.install(sys.modules[__name__])

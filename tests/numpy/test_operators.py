@@ -213,6 +213,46 @@ def test_numpys_functions_are_those_of_dlc() -> None:
     agrees(function, X, Y)
 
 
+_INTEGER_UFUNCS = (np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.gcd, np.logical_xor)
+_FLOAT_UFUNCS = (np.fmax, np.fmin, np.hypot, np.logaddexp, np.logaddexp2, np.maximum, np.multiply)
+
+
+@pytest.mark.parametrize("namespace", [np, dnp], ids=["numpy", "dlc.numpy"])
+def test_reductions_and_scans_by_ufuncs(namespace: Any) -> None:
+    numbers = np.array([[3, 1, 4, 1, 7], [5, 9, 2, 6, 0]], np.int32)
+
+    def function(x: Any, namespace: Any) -> list[Any]:
+        results = []
+        for ufuncs, y in ((_INTEGER_UFUNCS, x), (_FLOAT_UFUNCS, x.astype(np.float64))):
+            for ufunc in (getattr(namespace, ufunc.__name__) for ufunc in ufuncs):
+                results += [ufunc.reduce(y), ufunc.reduce(y, axis=(0, -1)), ufunc.reduce(y, 1, keepdims=True)]
+                results += [ufunc.accumulate(y, axis=1), ufunc.reduceat(y, [0, 3, 2], axis=1), ufunc.outer(y[0], y)]
+        return results
+
+    for got, want in zip(
+        dlc.jit(lambda x: function(x, namespace), target="reference")(numbers), function(numbers, np), strict=True
+    ):
+        np.testing.assert_allclose(got, want, rtol=1e-13, strict=True)
+
+
+def test_reductions_by_ufuncs_of_edge_cases() -> None:
+    @dlc.jit(target="reference")
+    def function(empty, x):
+        outer = np.add.outer(1j * x, x)
+        return dnp.logaddexp.reduce(empty), dnp.bitwise_and.reduce(x, axis=()), dnp.hypot.reduce(x[:1]), outer
+
+    empty, x = np.zeros((0, 3)), np.array([6, 3])
+    want = np.logaddexp.reduce(empty), x, np.hypot.reduce(x[:1]), np.add.outer(1j * x, x)
+    for a, b in zip(function(empty, x), want, strict=True):
+        np.testing.assert_array_equal(a, b, strict=True)
+    with pytest.raises(dlc.ShapeError, match="no identity"):
+        dlc.jit(lambda x: np.fmax.reduce(x))(empty)
+    with pytest.raises(dlc.DTypeError, match="dtype float64 is not supported"):
+        dlc.jit(lambda x: np.bitwise_or.reduce(x))(empty)
+    with pytest.raises(dlc.UnsupportedError, match="reduce with where on a traced array"):
+        dlc.jit(lambda x: np.hypot.reduce(x, where=x > 0))(x)
+
+
 def test_ufunc_methods() -> None:
     x = np.array([[3, 1, 4, 1], [5, 9, 2, 6]], np.float32)
 
