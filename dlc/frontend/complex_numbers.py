@@ -6,8 +6,9 @@ Inside a traced function it is a `Complex`, with the array operators that `dlc.n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -53,6 +54,11 @@ def is_complex(value: object) -> bool:
         return True
     dtype = getattr(value, "dtype", None)
     return isinstance(dtype, np.dtype) and dtype.kind == "c"
+
+
+def contains_complex(value: object) -> bool:
+    """Return whether a value is a complex number or array, or a list or tuple that contains one."""
+    return any(map(contains_complex, cast("Sequence[object]", value))) if isinstance(value, list | tuple) else is_complex(value)
 
 
 def real_and_imaginary(value: Any) -> tuple[Any, Any]:

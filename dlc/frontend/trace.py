@@ -459,7 +459,7 @@ class Tracer:
 
 def is_python_scalar(value: object) -> bool:
     """Return whether a value is a Python number, which has no dtype of its own; NumPy scalars have one, float64 included."""
-    return isinstance(value, bool | int | float) and not isinstance(value, np.generic)
+    return isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic)
 
 
 def user_line_text() -> str:

@@ -20,7 +20,14 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.errors import DeviceError, DlcError, DTypeError, OutOfBoundsError, OutOfRangeError, ShapeError
-from dlc.frontend.complex_numbers import Complex
+from dlc.frontend.complex_numbers import (
+    Complex,
+    component_dtype,
+    contains_complex,
+    from_parts,
+    is_complex,
+    real_and_imaginary,
+)
 from dlc.frontend.trace import (
     MAX_ELEMENTS,
     Trace,
@@ -44,7 +51,7 @@ AnyDType: TypeAlias = Any
 Function = TypeVar("Function", bound=Callable[..., Any])
 # dtype.kind of numeric dtypes; "V" is that of ml_dtypes.
 _NUMERIC_KINDS = "biufcV"
-_SCALAR_BY_KIND = {"b": True, "i": 1, "u": 1, "f": 1.0}
+_SCALAR_BY_KIND = {"b": True, "i": 1, "u": 1, "f": 1.0, "c": 1j}
 _LARGE_INTEGER_DTYPE = np.dtype(np.int64)
 
 
@@ -56,8 +63,7 @@ def operand(x: ArrayLike) -> Operand:
     if isinstance(x, Tracer):
         return x
     if isinstance(x, Complex):
-        problem = "this function does not support complex arrays; apply it to .real and .imag, or use an operator or a method"
-        return refuse(DTypeError(f"{problem} (docs/numpy.md lists those that do)"))
+        return _refuse_complex()
     if isinstance(x, TracedDim):
         return x.as_array(x)
     if isinstance(x, list | tuple) and is_traced(x):
@@ -104,22 +110,28 @@ def has_symbolic_size(value: object) -> bool:
     return scope_of(value) is not None
 
 
-def is_weak(x: ArrayLike) -> bool:
+def is_weak(x: ArrayLike | Complex | complex) -> bool:
     """Return whether `x` is weakly typed: a Python scalar, a symbolic size, or a Tracer of one."""
+    if isinstance(x, Complex):
+        return is_weak(x.real) and is_weak(x.imag)
     return x.weak if isinstance(x, Tracer) else is_python_scalar(x) or isinstance(x, TracedDim)
 
 
 def is_floating(dtype: np.dtype[Any]) -> bool:
     """Return whether `dtype` is a floating-point dtype, including bfloat16, which NumPy does not classify as one."""
-    return dtype.kind == "f" or is_float(element_type(dtype))
+    return dtype.kind == "f" or (dtype.kind == "V" and is_float(element_type(dtype)))
 
 
-def result_dtype(*xs: ArrayLike) -> np.dtype[Any]:
+def result_dtype(*xs: ArrayLike | Complex | complex) -> np.dtype[Any]:
     """Return the dtype that the operands promote to. Raises DTypeError as `common_dtype` does."""
-    return common_dtype([(_LARGE_INTEGER_DTYPE if _is_large(x) else operand(x).dtype, is_weak(x)) for x in xs])
+    return common_dtype([(_dtype_of(x), is_weak(x)) for x in xs])
 
 
-def _is_large(x: ArrayLike) -> bool:
+def _dtype_of(x: Any) -> np.dtype[Any]:
+    return _LARGE_INTEGER_DTYPE if _is_large(x) else x.dtype if isinstance(x, Complex) else operand(x).dtype
+
+
+def _is_large(x: object) -> bool:
     """Return whether `x` is an integer of more than 64 bits, which a float may represent but no NumPy integer dtype."""
     return isinstance(x, int) and x.bit_length() > 64
 
@@ -131,23 +143,34 @@ def common_dtype(dtypes: Sequence[tuple[np.dtype[Any], bool]]) -> np.dtype[Any]:
     """
     with errors_at_user_line():
         for dtype, _ in dtypes:
-            element_type(dtype)
+            element_type(component_dtype(dtype) if dtype.kind == "c" else dtype)
         strong = [d for d, weak in dtypes if not weak]
         try:
             if not strong:
                 return np.result_type(*(d for d, _ in dtypes))
-            if is_floating(result := np.result_type(*strong)):
-                return result
+            result = np.result_type(*strong)
         except TypeError:
             names = " and ".join(str(d) for d in strong)
             raise DTypeError(f"{names} have no common dtype; convert one of them with .astype") from None
-        return np.result_type(result, *(_SCALAR_BY_KIND[d.kind] for d, weak in dtypes if weak))
+        weak_kinds = {d.kind for d, weak in dtypes if weak}
+        if result.kind != "c" and is_floating(result) and "c" not in weak_kinds:
+            return result
+        return np.result_type(result, *(_SCALAR_BY_KIND[kind] for kind in weak_kinds))
 
 
 def promote(*xs: ArrayLike) -> list[Operand]:
-    """Convert the operands to their common dtype."""
-    dtype = result_dtype(*xs)
+    """Convert the operands to their common dtype. Raises DTypeError if it is complex."""
+    dtype = _require_real(result_dtype(*xs))
     return [convert(x, dtype) for x in xs]
+
+
+def _refuse_complex() -> Any:
+    problem = "this function does not support complex arrays; apply it to .real and .imag, or use an operator or a method"
+    return refuse(DTypeError(f"{problem} (docs/numpy.md lists those that do)"))
+
+
+def _require_real(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return _refuse_complex() if dtype.kind == "c" else dtype
 
 
 def promote_to_float(*xs: ArrayLike, min_dtype: Any = np.float64) -> list[Operand]:
@@ -155,7 +178,7 @@ def promote_to_float(*xs: ArrayLike, min_dtype: Any = np.float64) -> list[Operan
 
     Integers become a float that represents them.
     """
-    dtype = result_dtype(*xs)
+    dtype = _require_real(result_dtype(*xs))
     if not is_floating(dtype):
         # Integer arrays determine the float dtype; Python scalars only if there are none, and bools last.
         typed_dtypes = [d for x in xs if not is_python_scalar(x) and (d := result_dtype(x)) != np.bool_] or [dtype]
@@ -163,19 +186,41 @@ def promote_to_float(*xs: ArrayLike, min_dtype: Any = np.float64) -> list[Operan
     return [convert(x, dtype) for x in xs]
 
 
-def convert(x: ArrayLike, dtype: Any) -> Operand:
+def convert(x: ArrayLike | Complex | complex, dtype: Any) -> Operand:
     """Return `x` with this dtype, no longer weakly typed; `x` itself if it already is."""
     dtype = as_dtype(dtype)
+    if dtype.kind == "c":
+        return from_parts(*(convert(part, component_dtype(dtype)) for part in split_parts(x)))
     with errors_at_user_line():
         target_type = element_type(dtype)
         if is_python_scalar(x) or (isinstance(x, list | tuple) and not is_traced(x)):
+            if contains_complex(x):
+                raise DTypeError(f"complex numbers as {dtype}; use their real parts, or a complex dtype")
             return _scalars_to_array(x, dtype)
-    x = operand(x)
+    x = operand(cast("ArrayLike", x))
     if isinstance(x, Tracer) and x.weak and x.dtype.kind in "iu" and dtype.kind in "iu":
         x.owner.require_representable(x, dtype)
     if x.dtype != dtype:
         return apply(dl.CastOp, x, to=target_type)
     return Tracer(x.owner, x.value) if isinstance(x, Tracer) and x.weak else x
+
+
+def split_parts(value: Any) -> tuple[Any, Any]:
+    """Return the real and the imaginary part; the imaginary part of a real value is zero."""
+    if is_complex(value):
+        return real_and_imaginary(value)
+    if contains_complex(value):
+        pairs = [split_parts(v) for v in value]
+        return [a for a, _ in pairs], [b for _, b in pairs]
+    if value is None or is_python_scalar(value):
+        return value, None if value is None else 0
+    x = operand(value)
+    return x, apply(dl.BroadcastToOp, np.zeros((), x.dtype), shape=x.shape)
+
+
+def complex_operand(x: Any) -> Any:
+    """Return a complex scalar or array, or a list or tuple that contains one, as a complex array."""
+    return from_parts(*map(operand, split_parts(x)))
 
 
 def as_index(x: Operand) -> Operand:

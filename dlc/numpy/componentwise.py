@@ -9,36 +9,37 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from dlc.dialects import dl
 from dlc.errors import UnsupportedError
-from dlc.frontend.complex_numbers import from_parts, is_complex, real_and_imaginary
-from dlc.frontend.trace import is_python_scalar
-from dlc.numpy.apply import apply, as_dtype, operand, refuse
+from dlc.frontend.complex_numbers import component_dtype, contains_complex, from_parts
+from dlc.numpy.apply import as_dtype, convert, refuse, split_parts
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def componentwise(*values: str) -> Callable[[Function], Function]:
-    """Decorate a function to run on the real and the imaginary part separately if an argument is complex.
+    """Decorate a function to run on the real and the imaginary part separately if an argument or its dtype is complex.
 
     `values` are the names of the parameters that may be complex arrays, or lists of them.
     """
 
     def decorator(function: Function) -> Function:
         signature = inspect.signature(function)
+        names = list(signature.parameters)
+        dtype_position = names.index("dtype") if "dtype" in names else len(names)
 
         @functools.wraps(function)
         def apply_to_parts(*arguments: Any, **kwargs: Any) -> Any:
-            if not any(map(_contains_complex, arguments)) and not any(map(_contains_complex, kwargs.values())):
+            dtype = kwargs.get("dtype", next(iter(arguments[dtype_position:]), None))
+            is_real = not any(map(contains_complex, arguments)) and not any(map(contains_complex, kwargs.values()))
+            if is_real and (dtype is None or as_dtype(dtype).kind != "c"):
                 return function(*arguments, **kwargs)
             bound_arguments = signature.bind(*arguments, **kwargs)
-            dtype = bound_arguments.arguments.get("dtype")
             if dtype is not None and as_dtype(dtype).kind != "c":
                 problem = f"{function.__name__}: dtype {as_dtype(dtype)} of a complex array"
                 refuse(UnsupportedError(f"{problem}; apply it to .real, or convert with .astype"))
             if dtype is not None:
-                bound_arguments.arguments["dtype"] = np.float64 if as_dtype(dtype).itemsize == 16 else np.float32
-            component_pairs = {name: _split_parts(value) for name, value in bound_arguments.arguments.items() if name in values}
+                bound_arguments.arguments["dtype"] = component_dtype(as_dtype(dtype))
+            component_pairs = {name: split_parts(value) for name, value in bound_arguments.arguments.items() if name in values}
             results: list[Any] = []
             for k in (0, 1):
                 bound_arguments.arguments.update((name, pair[k]) for name, pair in component_pairs.items())
@@ -55,25 +56,9 @@ def componentwise(*values: str) -> Callable[[Function], Function]:
 COMPONENTWISE_FUNCTIONS: set[Callable[..., Any]] = set()
 
 
-def _contains_complex(value: object) -> bool:
-    return any(map(is_complex, cast("Sequence[object]", value))) if isinstance(value, list | tuple) else is_complex(value)
-
-
-def _split_parts(value: Any) -> tuple[Any, Any]:
-    """Return the real and the imaginary part; the imaginary part of a real value is zero."""
-    if is_complex(value):
-        return real_and_imaginary(value)
-    if _contains_complex(value):
-        pairs = [_split_parts(v) for v in value]
-        return [a for a, _ in pairs], [b for _, b in pairs]
-    if value is None or is_python_scalar(value):
-        return value, None if value is None else 0
-    x = operand(value)
-    return x, apply(dl.BroadcastToOp, np.zeros((), x.dtype), shape=x.shape)
-
-
 def _join_parts(real: Any, imag: Any) -> Any:
     if isinstance(real, list | tuple):
         container = cast("Callable[[Iterable[Any]], Any]", list if isinstance(real, list) else tuple)
         return container(_join_parts(a, b) for a, b in zip(cast("Sequence[Any]", real), imag, strict=True))
-    return from_parts(real, imag)
+    dtype = np.promote_types(real.dtype, np.float32)
+    return from_parts(convert(real, dtype), convert(imag, dtype))

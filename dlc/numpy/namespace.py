@@ -40,7 +40,7 @@ class NamespaceInfo:
     def default_dtypes(self, *, device: str | None = None) -> dict[str, np.dtype[Any]]:
         """Return the default dtype of new arrays for each kind."""
         check_device(device)
-        kinds = {"real floating": np.float32, "integral": np.int64, "indexing": np.int64}
+        kinds = {"real floating": np.float32, "complex floating": np.complex64, "integral": np.int64, "indexing": np.int64}
         return {kind: np.dtype(dtype) for kind, dtype in kinds.items()}
 
     def dtypes(self, *, device: str | None = None, kind: str | tuple[str, ...] | None = None) -> dict[str, np.dtype[Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from dlc.argument_validation.validate import wrap_with_validation
 from dlc.arrays import Array as OwnedArray
 from dlc.errors import DTypeError
 from dlc.frontend.complex_numbers import Complex, is_complex
+from dlc.frontend.pytree import flatten, unflatten
 from dlc.frontend.trace import Tracer, with_user_line
 from dlc.numpy.apply import is_weak
 from dlc.numpy.calling_convention import numpy_converters
@@ -38,16 +39,22 @@ def _operator(function: Callable[..., Any]) -> Callable[..., Any]:
     complex_operator = complex_numbers.complex_rule(function)
 
     def operator(*xs: Any) -> Any:
-        if any(map(is_complex, xs)):
-            return complex_operator(*xs)
-        result: Any = function(*xs)
+        result: Any = (complex_operator if any(map(is_complex, xs)) else function)(*xs)
         if all(map(is_weak, xs)):
-            result_tracers = cast("tuple[Tracer, ...]", result if isinstance(result, tuple) else (result,))
-            for result_tracer in result_tracers:
-                result_tracer.weak = True
-        return cast(Any, result)
+            leaves, tree = flatten(result)
+            # A part of a complex number may be a constant.
+            trace = next(leaf.owner for leaf in leaves if isinstance(leaf, Tracer))
+            result = unflatten(
+                tree, iter([_as_weak(leaf if isinstance(leaf, Tracer) else trace.constant(leaf)) for leaf in leaves])
+            )
+        return result
 
     return operator
+
+
+def _as_weak(x: Tracer) -> Tracer:
+    x.weak = True
+    return x
 
 
 def _reflected_operator(operator: Callable[..., Any]) -> Callable[..., Any]:

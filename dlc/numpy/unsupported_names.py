@@ -10,12 +10,10 @@ from typing import NoReturn
 
 from dlc.errors import AbsentError
 
-_COMPLEX = "arrays are real; x + 1j * y and dlc.numpy.fft make complex arrays (a pair of float32 or float64 arrays)"
 _IN_PLACE = "it modifies an array in place; use x.at[…].set(value), or dlc.numpy.where"
 _TEXT = "a compiled function does not read or write strings or files; call NumPy's outside of it"
 
 UNSUPPORTED_NAMES: Mapping[str, str] = {
-    **dict.fromkeys(("complex64", "complex128"), _COMPLEX),
     **dict.fromkeys(("put", "put_along_axis", "place", "putmask", "copyto", "fill_diagonal"), _IN_PLACE),
     **dict.fromkeys(
         (
@@ -79,7 +77,8 @@ UNSUPPORTED_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("asmatrix", "bmat"), "use an array with two axes"),
     **dict.fromkeys(("common_type", "mintypecode", "min_scalar_type"), "use result_type"),
     "issubdtype": "use isdtype",
-    **dict.fromkeys(("iscomplex", "iscomplexobj", "isreal", "isrealobj", "real_if_close", "sort_complex"), _COMPLEX),
+    "real_if_close": "the dtype of the result depends on the values; use x.real",
+    "sort_complex": "sort indices by the real, then by the imaginary part: x[lexsort((x.imag, x.real))]",
     **dict.fromkeys(("histogram2d", "histogramdd", "histogram_bin_edges"), "use digitize, and x.at[bins].add(1)"),
     "piecewise": "use select",
     "rollaxis": "use moveaxis",

@@ -112,7 +112,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "conj": ("x_i4", "x_f4", "zero", "s"),
         **_for("abs real", _ALL),
         **_for("exp log sqrt", _FLOATS),
-        **_for("imag", ("x_f4", "x_f8", "zero", "s")),
+        **_for("imag iscomplex isreal iscomplexobj isrealobj", ("x_f4", "x_f8", "zero", "s")),
         "angle": ("x_f4", "x_f8", "zero", "s", "x_f4, deg=True", "x_f4, True"),
     },
     "floats": {

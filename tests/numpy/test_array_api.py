@@ -75,7 +75,13 @@ def test_namespace_info() -> None:
     info = dnp.__array_namespace_info__()
     assert info.default_device() in info.devices()
     assert info.dtypes(kind="real floating") == {"float32": np.float32, "float64": np.float64}
-    made = {"real floating": dnp.zeros(1), "integral": dnp.arange(3), "indexing": dnp.argmax(dnp.ones(3))}
+    assert info.dtypes(kind="complex floating") == {"complex64": np.complex64, "complex128": np.complex128}
+    made = {
+        "real floating": dnp.zeros(1),
+        "complex floating": dnp.fft.fft(dnp.ones(1)),
+        "integral": dnp.arange(3),
+        "indexing": dnp.argmax(dnp.ones(3)),
+    }
     assert info.default_dtypes(device="cpu") == {kind: x.dtype for kind, x in made.items()}
     with pytest.raises(dlc.DeviceError, match=r"device 'gpu': arrays are created on 'cpu'; .*dlc\.jit\(target"):
         dnp.zeros(3, device="gpu")

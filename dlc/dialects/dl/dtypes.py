@@ -65,7 +65,7 @@ def _element_type(dtype: np.dtype[Any]) -> Attribute:
     name = dtype.name
     if name not in ELEMENT_TYPES:
         if dtype.kind == "c":
-            raise DTypeError(f"dtype {name}: expected a real dtype; build complex values with x + 1j * y or dlc.numpy.fft")
+            raise DTypeError(f"dtype {name}: expected a real dtype; apply the function to .real and .imag")
         raise DTypeError(f"dtype {name} has no element type in dlc; use one of {', '.join(ELEMENT_TYPES)}")
     return ELEMENT_TYPES[name]
 

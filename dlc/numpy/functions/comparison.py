@@ -9,7 +9,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.dtypes import element_type
-from dlc.errors import DTypeError
+from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.trace import is_python_scalar
 from dlc.numpy.apply import ArrayLike, apply, convert, is_floating, operand, promote, refuse, result_dtype, with_name_and_doc
 from dlc.numpy.functions.elementwise import abs, add, multiply, subtract, where
@@ -196,8 +196,11 @@ def array_equal(x1: ArrayLike, x2: ArrayLike, /, *, equal_nan: bool = False) -> 
 
 
 def array_equiv(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """Return whether all elements are equal after broadcasting, as a bool of rank 0."""
-    return _all(equal(x1, x2))
+    """Return whether the arrays broadcast and all their elements are equal, as a bool of rank 0."""
+    try:
+        return _all(equal(x1, x2))
+    except ShapeError:
+        return np.asarray(False)
 
 
 def _all(x: Any) -> Any:

@@ -79,7 +79,12 @@ def cos(x: Any) -> Any:
 def expm1(x: Any) -> Any:
     a, b = _parts(x)
     versine = ew.multiply(ew.square(ew.sin(ew.multiply(b, 0.5))), 2)
-    return from_parts(ew.subtract(ew.multiply(ew.expm1(a), ew.cos(b)), versine), _product(ew.exp, a, ew.sin, b))
+    real = ew.subtract(ew.multiply(ew.expm1(a), ew.cos(b)), versine)
+    # The limit of an infinite real part and an angle without direction; 0 also of -0.
+    is_undirected = cmp.logical_and(cmp.isinf(a), cmp.logical_not(cmp.isfinite(b)))
+    real = ew.where(is_undirected, ew.expm1(a), ew.where(cmp.equal(real, 0), 0, real))
+    is_undefined = cmp.logical_and(cmp.isfinite(a), cmp.logical_not(cmp.isfinite(b)))
+    return from_parts(real, ew.where(is_undefined, math.nan, _product(ew.exp, a, ew.sin, b)))
 
 
 def log1p(x: Any) -> Any:
@@ -197,7 +202,8 @@ def sign(x: Any) -> Any:
     length = floats.hypot(a, b)
     divisor = ew.where(cmp.equal(length, 0), 1, length)
     is_infinite = cmp.not_equal(cmp.isinf(a), cmp.isinf(b))
-    return from_parts(*(ew.where(is_infinite, _sign_of_infinity(p), ew.divide(p, divisor)) for p in (a, b)))
+    quotients = (ew.where(cmp.equal(length, 0), 0, ew.divide(p, divisor)) for p in (a, b))
+    return from_parts(*(ew.where(is_infinite, _sign_of_infinity(p), q) for p, q in zip((a, b), quotients, strict=True)))
 
 
 def _sign_of_infinity(x: Any) -> Any:

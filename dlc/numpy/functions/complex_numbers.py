@@ -1,8 +1,9 @@
 """Complex numbers: the results and operands of Fourier transforms, and their arithmetic.
 
-`dlc.numpy.fft`, `1j * x` and complex arguments create complex arrays, which are pairs of real arrays. They support the
-operators + - * / @ **, == and !=. They also support the functions here, elementary functions such as `sin`, and functions that
-act on the two parts separately (componentwise.py). For everything else use `.real` and `.imag`.
+`dlc.numpy.fft`, `1j * x`, complex dtypes and complex arguments create complex arrays, which are pairs of real arrays. They
+support the operators + - * / @ **, comparisons, the functions here, elementary functions such as `sin`, and functions that act
+on the two parts separately (componentwise.py). For everything else use `.real` and `.imag`. The order of complex numbers is
+that of their real parts, then of their imaginary parts.
 Derivatives treat the two parts as two real arrays: the gradient of a real function points in the direction of steepest ascent.
 """
 
@@ -16,8 +17,8 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from dlc.errors import DTypeError, UnsupportedError
-from dlc.frontend.complex_numbers import Complex, component_dtype, from_parts, is_complex, real_and_imaginary
+from dlc.errors import DTypeError, ShapeError, UnsupportedError
+from dlc.frontend.complex_numbers import Complex, component_dtype, contains_complex, from_parts, is_complex, real_and_imaginary
 from dlc.frontend.trace import is_python_scalar
 from dlc.numpy.apply import (
     AnyDType,
@@ -25,12 +26,16 @@ from dlc.numpy.apply import (
     Axes,
     Operand,
     as_dtype,
+    complex_operand,
     convert,
     normalize_axes,
+    normalize_axis,
     operand,
     promote_to_float,
     refuse,
+    result_dtype,
 )
+from dlc.numpy.componentwise import componentwise
 from dlc.numpy.functions import comparison as cmp
 from dlc.numpy.functions import (
     cumulative,
@@ -40,14 +45,17 @@ from dlc.numpy.functions import (
     matrix_products,
     reductions,
     shape_manipulation,
+    sorting,
 )
 from dlc.numpy.functions import elementwise as ew
 from dlc.numpy.functions.complex_functions import COMPLEX_FUNCTIONS
-from dlc.numpy.functions.creation import empty_like, ones_like, zeros_like
+from dlc.numpy.functions.creation import ones_like, zeros_like
 from dlc.numpy.functions.einstein_summation import einsum
-from dlc.numpy.functions.indexing import getitem
+from dlc.numpy.functions.indexing import getitem, take_along_axis
 
-__all__ = ["abs", "angle", "astype", "conj", "exp", "imag", "log", "real", "sqrt"]
+__all__ = [
+    "abs", "angle", "astype", "conj", "exp", "imag", "iscomplex", "iscomplexobj", "isreal", "isrealobj", "log", "real", "sqrt",
+]  # fmt: skip
 
 # A real or complex scalar or array.
 ComplexArrayLike: TypeAlias = "ArrayLike | Complex | complex"
@@ -55,7 +63,7 @@ ComplexArrayLike: TypeAlias = "ArrayLike | Complex | complex"
 
 def _parts(x: Any) -> tuple[Any, Any]:
     """Return the real and the imaginary part; None as the imaginary part of a real value."""
-    return real_and_imaginary(x) if is_complex(x) else (x, None)
+    return real_and_imaginary(x if is_complex(x) else complex_operand(x)) if contains_complex(x) else (x, None)
 
 
 def _complex_array(real: Any, imag: Any) -> Any:
@@ -70,20 +78,18 @@ def promote_to_inexact(*xs: ComplexArrayLike) -> list[Operand]:
     """Convert the operands to a common floating-point dtype, or a common complex one if an operand is complex."""
     if not any(map(is_complex, xs)):
         return promote_to_float(*cast("Sequence[ArrayLike]", xs))
-    pairs = [_parts(np.asarray(x) if isinstance(x, complex) else x) for x in xs]
-    operands = promote_to_float(*(part for pair in pairs for part in pair if part is not None))
-    dtype = np.promote_types(operands[0].dtype, np.float32)
+    dtype = result_dtype(*xs)
+    return [convert(x, dtype) for x in xs]
 
-    def convert_parts(a: Any, b: Any) -> Operand:
-        a = convert(a, dtype)
-        return from_parts(a, zeros_like(a) if b is None else convert(b, dtype))
 
-    return [convert_parts(*pair) for pair in pairs]
+def _promoted_parts(*xs: ComplexArrayLike) -> list[tuple[Any, Any]]:
+    """Return the parts of each operand, in the component dtype of their common complex dtype; None for the 0 of a real one."""
+    dtype = component_dtype(result_dtype(*xs))
+    return [(convert(a, dtype), None if b is None else convert(b, dtype)) for a, b in map(_parts, xs)]
 
 
 def _negate_component(x: Any) -> Any:
-    # Negating a Python scalar keeps it weakly typed.
-    return None if x is None else -x if is_python_scalar(x) else ew.negative(x)
+    return None if x is None else ew.negative(x)
 
 
 def _sum(x: Any, y: Any) -> Any:
@@ -91,7 +97,7 @@ def _sum(x: Any, y: Any) -> Any:
 
 
 def _add_or_subtract(x: ComplexArrayLike, y: ComplexArrayLike, sign: int = 1) -> Any:
-    (a, b), (c, d) = _parts(x), _parts(y)
+    (a, b), (c, d) = _promoted_parts(x, y)
     return _complex_array(*(_sum(p, q if sign > 0 else _negate_component(q)) for p, q in ((a, c), (b, d))))
 
 
@@ -112,7 +118,11 @@ def _multilinear(function: Callable[..., Any]) -> Callable[..., Any]:
     return extended
 
 
-_multiply = _multilinear(ew.multiply)
+_multiply_parts = _multilinear(ew.multiply)
+
+
+def _multiply(x: ComplexArrayLike, y: ComplexArrayLike) -> Any:
+    return _multiply_parts(*(a if b is None else from_parts(a, b) for a, b in _promoted_parts(x, y)))
 
 
 def _conjugated(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -130,10 +140,10 @@ def _divide(x: ComplexArrayLike, y: ComplexArrayLike) -> Any:
 
     A quotient by 0 is infinite, except 0 / 0, and one of a finite number by an infinite one is 0.
     """
-    (a, b), (c, d) = _parts(x), _parts(y)
+    (a, b), (c, d) = _promoted_parts(x, y)
     if d is None:
         return _complex_array(ew.divide(a, c), None if b is None else ew.divide(b, c))
-    a, b, c, d = promote_to_float(a, 0.0 if b is None else b, c, d)
+    b = zeros_like(a) if b is None else b
     real_is_larger = cmp.greater_equal(ew.abs(c), ew.abs(d))
     p, q = ew.where(real_is_larger, c, d), ew.where(real_is_larger, d, c)
     r = ew.where(cmp.isinf(q), ew.multiply(ew.sign(p), ew.sign(q)), ew.divide(q, p))
@@ -178,6 +188,19 @@ def _not_equal(x: ComplexArrayLike, y: ComplexArrayLike) -> Any:
     return cmp.logical_not(_equal(x, y))
 
 
+def _ordering(compare: Callable[..., Any]) -> Callable[..., Any]:
+    """Extend an ordering comparison to complex numbers: the real parts are compared first, then the imaginary parts."""
+    compare_strictly = {cmp.less_equal: cmp.less, cmp.greater_equal: cmp.greater}.get(compare, compare)
+
+    def extended(x: ComplexArrayLike, y: ComplexArrayLike) -> Any:
+        (a, b), (c, d) = ((p, 0.0 if q is None else q) for p, q in map(_parts, (x, y)))
+        is_undefined = cmp.logical_or(*(cmp.isnan(convert(v, np.float64) if is_python_scalar(v) else v) for v in (b, d)))
+        strictly = cmp.logical_and(compare_strictly(a, c), cmp.logical_not(is_undefined))
+        return cmp.logical_or(strictly, cmp.logical_and(cmp.equal(a, c), compare(b, d)))
+
+    return extended
+
+
 def _array_equal(x1: ComplexArrayLike, x2: ComplexArrayLike, /, *, equal_nan: bool = False) -> Any:
     x, y = promote_to_inexact(x1, x2)
     if x.shape != y.shape:
@@ -209,25 +232,13 @@ def _of_nonzero(function: Callable[..., Any]) -> Callable[..., Any]:
     return extended
 
 
-def _like(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Extend a function that fills an array of the shape and dtype of `x` with a real number."""
-
-    def extended(x: Any, dtype: AnyDType = None, **settings: Any) -> Any:
-        target, real_part = x.dtype if dtype is None else as_dtype(dtype), _parts(x)[0]
-        if target.kind != "c":
-            return function(real_part, target, **settings)
-        result = function(real_part, component_dtype(target), **settings)
-        return from_parts(result, zeros_like(result))
-
-    return extended
-
-
 def _correlate(x: ComplexArrayLike, v: ComplexArrayLike, /, mode: str = "valid") -> Any:
     return _multilinear(cumulative.correlate)(x, conj(v), mode=mode)
 
 
 def _array_equiv(x1: ComplexArrayLike, x2: ComplexArrayLike, /) -> Any:
-    return reductions.all(_equal(x1, x2))
+    x, y = promote_to_inexact(x1, x2)
+    return cmp.array_equiv(*(joining.stack(_parts(v), -1) for v in (x, y)))
 
 
 def _for_parts(function: Callable[..., Any], combine: Callable[..., Any]) -> Callable[..., Any]:
@@ -257,32 +268,127 @@ def _deviation(*args: Any, **settings: Any) -> Any:
     return ew.sqrt(_variance(*args, **settings))
 
 
-def _prod(
-    x: Any,
-    axis: Axes = None,
-    dtype: AnyDType = None,
-    *,
-    keepdims: bool = False,
-    initial: ComplexArrayLike | None = None,
-    where: ArrayLike | None = None,
-) -> Any:
-    """Return the product of complex elements, of pairs of them until one is left."""
-    x = x if where is None else ew.where(where, x, 1.0)
-    x = x if dtype is None else astype(x, dtype)
-    axes = normalize_axes("prod", x, axis)
+def _reduce(function: Callable[[Any, Any], Any], x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    """Reduce over axes with at least one element: combine pairs of elements until one is left."""
     shape = [1 if a in axes else s for a, s in enumerate(x.shape) if keepdims or a not in axes]
     count = math.prod(x.shape[a] for a in axes)
-    factors = shape_manipulation.reshape(shape_manipulation.moveaxis(x, axes, range(len(axes))), (count, *shape))
-    if count == 0:
-        ones = np.ones((1, *shape), _parts(x)[0].dtype)
-        factors, count = _complex_array(ones, zeros_like(ones)), 1
+    values = shape_manipulation.reshape(shape_manipulation.moveaxis(x, axes, range(len(axes))), (count, *shape))
     while count > 1:
         half = count // 2
-        products = _multiply(getitem(factors, slice(half)), getitem(factors, slice(half, 2 * half)))
-        factors = joining.concat([products, getitem(factors, slice(2 * half, None))]) if count % 2 else products
+        combined = function(getitem(values, slice(half)), getitem(values, slice(half, 2 * half)))
+        values = joining.concat([combined, getitem(values, slice(2 * half, None))]) if count % 2 else combined
         count -= half
-    result = getitem(factors, 0)
-    return result if initial is None else _multiply(result, initial)
+    return getitem(values, 0)
+
+
+def _reduction(name: str, function: Callable[[Any, Any], Any], identity: complex | None = None) -> Callable[..., Any]:
+    """Extend a reduction by an associative function, without an identity if it has none in the dtype of the elements."""
+
+    def extended(
+        x: Any,
+        axis: Axes = None,
+        *,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: ArrayLike | None = None,
+    ) -> Any:
+        axes = normalize_axes(name, x, axis)
+        neutral: Any = initial if identity is None else identity
+        is_empty = math.prod(x.shape[a] for a in axes) == 0
+        if neutral is None and (is_empty or where is not None):
+            refuse(ShapeError(f"{name}: no elements along axis {axis} of shape {x.shape}; pass initial"))
+        if where is not None:
+            x = ew.where(where, x, neutral)
+        if is_empty:
+            x = np.full([1 if a in axes else s for a, s in enumerate(x.shape)], neutral, x.dtype)
+        result = _reduce(function, x, axes, keepdims)
+        return result if initial is None else function(result, convert(initial, result.dtype))
+
+    return extended
+
+
+def _prod(x: Any, axis: Axes = None, dtype: AnyDType = None, **settings: Any) -> Any:
+    x = x if dtype is None else astype(x, dtype)
+    if not is_complex(x):
+        return reductions.prod(x, axis, x.dtype, **settings)
+    return _reduction("prod", _multiply, 1)(x, axis, **settings)
+
+
+def _larger_or_smaller(compare: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `maximum` or `minimum` in the order of the real, then of the imaginary parts; NaN if an operand is."""
+    is_ahead, isnan = _ordering(compare), _for_parts(cmp.isnan, cmp.logical_or)
+
+    def extended(x: ComplexArrayLike, y: ComplexArrayLike) -> Any:
+        x, y = promote_to_inexact(x, y)
+        return ew.where(cmp.logical_or(is_ahead(x, y), isnan(x)), x, y)
+
+    return extended
+
+
+_maximum, _minimum = _larger_or_smaller(cmp.greater_equal), _larger_or_smaller(cmp.less_equal)
+
+
+def _clip(x: Any, a_min: Any = None, a_max: Any = None, /, *, min: Any = None, max: Any = None) -> Any:
+    low, high = a_min if min is None else min, a_max if max is None else max
+    x = x if low is None else _maximum(x, low)
+    return x if high is None else _minimum(x, high)
+
+
+def _of_defined(function: Callable[..., Any], replacement: int) -> Callable[..., Any]:
+    """Extend a function of arrays with NaN: NaN counts as `replacement`."""
+
+    def extended(x: Any, *args: Any, **settings: Any) -> Any:
+        return with_complex_rule(function)(
+            ew.where(_for_parts(cmp.isnan, cmp.logical_or)(x), replacement, x), *args, **settings
+        )
+
+    return extended
+
+
+def _float_power(x: ComplexArrayLike, y: ComplexArrayLike) -> Any:
+    return _power(convert(x, np.complex128), convert(y, np.complex128))
+
+
+def _cumprod(x: Any, axis: int | None = None, dtype: AnyDType = None) -> Any:
+    x = x if dtype is None else astype(x, dtype)
+    if not is_complex(x):
+        return cumulative.cumprod(x, axis, x.dtype)
+    x = shape_manipulation.ravel(x) if axis is None else x
+    return cumulative.associative_scan(_multiply, x, normalize_axis("cumprod", x, axis or 0))
+
+
+def _cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: AnyDType = None, include_initial: bool = False) -> Any:
+    return cumulative.cumulative("cumulative_prod", _cumprod, x, axis, dtype, 1 if include_initial else None)
+
+
+def _argsort(x: Any, axis: int | None = -1, kind: str | None = None, **settings: bool) -> Any:
+    """Sort by the real, then by the imaginary parts."""
+    x, axis = (shape_manipulation.ravel(x), -1) if axis is None else (x, axis)
+    order: Any = None
+    for key in reversed(_parts(x)):
+        keys = key if order is None else take_along_axis(key, order, axis)
+        permutation = sorting.argsort(keys, axis, kind, **settings)
+        order = permutation if order is None else take_along_axis(order, permutation, axis)
+    return order
+
+
+def _sort(x: Any, axis: int | None = -1, kind: str | None = None, **settings: bool) -> Any:
+    x, axis = (shape_manipulation.ravel(x), -1) if axis is None else (x, axis)
+    return take_along_axis(x, _argsort(x, axis, kind, **settings), axis)
+
+
+def _isin(x: ComplexArrayLike, values: ComplexArrayLike, /, *, invert: bool = False, kind: str | None = None) -> Any:
+    """Compare each element with each of `values`."""
+    x, values = promote_to_inexact(x, values)
+    columns = shape_manipulation.reshape(x, (*x.shape, 1))
+    is_member = reductions.any(_equal(columns, shape_manipulation.ravel(values)), axis=-1)
+    return cmp.logical_not(is_member) if invert else is_member
+
+
+def _insert(x: Any, obj: Any, values: Any, /, axis: int | None = None) -> Any:
+    if not contains_complex(x):
+        return joining.insert(x, obj, astype(values, operand(x).dtype), axis)
+    return componentwise("x", "values")(joining.insert)(x, obj, convert(values, x.dtype), axis)
 
 
 def _exp2(x: Any) -> Any:
@@ -304,8 +410,8 @@ COMPLEX_RULES: Mapping[Callable[..., Any], Callable[..., Any]] = {
     ew.square: _square, ew.reciprocal: _reciprocal,
     cmp.equal: _equal, cmp.not_equal: _not_equal, cmp.isnan: _for_parts(cmp.isnan, cmp.logical_or),
     cmp.isinf: _for_parts(cmp.isinf, cmp.logical_or), cmp.isfinite: _for_parts(cmp.isfinite, cmp.logical_and),
+    **{f: _ordering(f) for f in (cmp.less, cmp.less_equal, cmp.greater, cmp.greater_equal)},
     cmp.array_equal: _array_equal, cmp.array_equiv: _array_equiv,
-    **{f: _like(f) for f in (zeros_like, ones_like, empty_like)},
     cmp.isclose: _isclose, cmp.allclose: _allclose,
     **{f: _of_nonzero(f) for f in (
         cmp.logical_and, cmp.logical_not, cmp.logical_or, cmp.logical_xor, reductions.any, reductions.all,
@@ -313,6 +419,12 @@ COMPLEX_RULES: Mapping[Callable[..., Any], Callable[..., Any]] = {
     )},
     **{f: _for_parts(f, from_parts) for f in (ew.rint, ew.round, floats.nan_to_num)},
     cumulative.convolve: _multilinear(cumulative.convolve), cumulative.correlate: _correlate,
+    reductions.nansum: _of_defined(reductions.sum, 0), reductions.nanprod: _of_defined(reductions.prod, 1),
+    cumulative.nancumsum: _of_defined(cumulative.cumsum, 0), cumulative.nancumprod: _of_defined(cumulative.cumprod, 1),
+    cmp.maximum: _maximum, cmp.minimum: _minimum, reductions.max: _reduction("max", _maximum),
+    reductions.min: _reduction("min", _minimum), ew.clip: _clip, ew.float_power: _float_power,
+    joining.insert: _insert, cumulative.cumprod: _cumprod, cumulative.cumulative_prod: _cumulative_prod,
+    sorting.argsort: _argsort, sorting.sort: _sort, sorting.isin: _isin,
     reductions.prod: _prod, reductions.var: _variance, reductions.std: _deviation,
     **{f: _multilinear(f) for f in (
         matrix_products.matmul, matrix_products.dot, matrix_products.inner, matrix_products.outer, matrix_products.tensordot,
@@ -342,7 +454,11 @@ def with_complex_rule(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def apply_rule(*operands: Any, **settings: Any) -> Any:
-        return (rule if any(map(is_complex, operands)) else function)(*operands, **settings)
+        if not any(contains_complex(x) for x in operands):
+            return function(*operands, **settings)
+        return rule(
+            *(complex_operand(x) if isinstance(x, list | tuple) and contains_complex(x) else x for x in operands), **settings
+        )
 
     return apply_rule
 
@@ -372,6 +488,26 @@ def imag(x: ComplexArrayLike, /) -> Any:
     """Return the imaginary part; 0 for real arrays."""
     a, b = _parts(x)
     return zeros_like(a) if b is None else operand(b)
+
+
+def iscomplex(x: ComplexArrayLike, /) -> Any:
+    """Return whether each element has an imaginary part other than 0."""
+    return cmp.not_equal(imag(x), 0)
+
+
+def isreal(x: ComplexArrayLike, /) -> Any:
+    """Return whether each element has an imaginary part of 0."""
+    return cmp.equal(imag(x), 0)
+
+
+def iscomplexobj(x: ComplexArrayLike, /) -> bool:
+    """Return whether the dtype of `x` is complex."""
+    return contains_complex(x)
+
+
+def isrealobj(x: ComplexArrayLike, /) -> bool:
+    """Return whether the dtype of `x` is real."""
+    return not contains_complex(x)
 
 
 def conj(x: ComplexArrayLike, /) -> Any:

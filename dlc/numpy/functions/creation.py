@@ -7,7 +7,7 @@ symbolic.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import element_type
 from dlc.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from dlc.frontend.complex_numbers import contains_complex
 from dlc.frontend.trace import Tracer, errors_at_user_line, is_python_scalar
 from dlc.numpy.apply import (
     AnyDType,
@@ -24,6 +25,7 @@ from dlc.numpy.apply import (
     as_dtype,
     as_shape,
     call_numpy,
+    complex_operand,
     convert,
     has_symbolic_size,
     iota,
@@ -38,7 +40,7 @@ from dlc.numpy.data_dependent import dynamic_arange, true_indices
 from dlc.numpy.functions.comparison import equal, greater, greater_equal, less, logical_not, maximum, minimum
 from dlc.numpy.functions.elementwise import add, divide, floor, floor_divide, multiply, negative, power, subtract, where
 from dlc.numpy.functions.joining import stack
-from dlc.numpy.functions.shape_manipulation import moveaxis, reshape
+from dlc.numpy.functions.shape_manipulation import broadcast_to, moveaxis, reshape
 from dlc.numpy.namespace import check_device
 from dlc.shapes.dims import is_nonnegative
 from dlc.shapes.traced_dims import TracedDim, untraced
@@ -55,11 +57,14 @@ Shape = int | Sequence[int]
 def asarray(x: ArrayLike, /, dtype: AnyDType = None, *, device: str | None = None, copy: bool | None = None) -> Any:
     """Convert `x` to an array, of `dtype` if given; lists may contain traced arrays."""
     check_device(device)
-    result = operand(x) if dtype is None else convert(x, dtype)
+    if dtype is None:
+        result: Any = complex_operand(x) if contains_complex(x) and not isinstance(x, np.ndarray) else operand(x)
+    else:
+        result = convert(x, dtype)
     is_same_array = result is x or (isinstance(x, np.ndarray) and x.dtype == result.dtype)
     if copy is False and not is_same_array:
         refuse(ArgumentError(f"asarray: copy = False, but a {type(x).__name__} needs a copy; pass copy=None"))
-    return np.array(result) if copy and isinstance(result, np.ndarray) else result
+    return np.array(cast(Array, result)) if copy and isinstance(result, np.ndarray) else cast(Any, result)
 
 
 def array(x: ArrayLike, /, dtype: AnyDType = None, *, copy: bool | None = True, ndmin: int = 0) -> Any:
@@ -122,6 +127,7 @@ def empty(shape: Shape, dtype: AnyDType = None, *, device: str | None = None) ->
     return _fill("empty", shape, 0, dtype)
 
 
+@componentwise("fill_value")
 def full(shape: Shape, fill_value: ArrayLike, dtype: AnyDType = None, *, device: str | None = None) -> Any:
     """Return an array filled with a value, which may broadcast; by default float32, int64 or bool for a scalar."""
     check_device(device)
@@ -159,8 +165,8 @@ def full_like(
     device: str | None = None,
 ) -> Any:
     """Return an array filled with a value, which may broadcast, with the shape and dtype of `x`, or those given."""
-    x = operand(x)
-    return full(x.shape if shape is None else shape, fill_value, x.dtype if dtype is None else dtype, device=device)
+    like: Any = asarray(x)
+    return full(like.shape if shape is None else shape, fill_value, like.dtype if dtype is None else dtype, device=device)
 
 
 def arange(
@@ -409,13 +415,10 @@ def meshgrid(*arrays: ArrayLike, sparse: bool = False, indexing: str = "xy") -> 
     """
     if indexing not in ("xy", "ij"):
         refuse(ArgumentError(f"meshgrid: indexing {indexing!r}; expected 'xy' or 'ij'"))
-    vectors = [operand(x) for x in arrays]
+    vectors = [asarray(x) for x in arrays]
     order = list(range(len(vectors)))
     if indexing == "xy" and len(vectors) > 1:
         order[:2] = 1, 0
     sizes = [vectors[k].size for k in order]
-    columns = [
-        apply(dl.ReshapeOp, x, shape=[x.size if a == order.index(k) else 1 for a in range(len(vectors))])
-        for k, x in enumerate(vectors)
-    ]
-    return columns if sparse else [apply(dl.BroadcastToOp, column, shape=sizes) for column in columns]
+    columns = [reshape(x, [x.size if a == order.index(k) else 1 for a in range(len(vectors))]) for k, x in enumerate(vectors)]
+    return columns if sparse else [broadcast_to(column, sizes) for column in columns]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,17 @@ __all__ = [
 ]  # fmt: skip
 
 
+def associative_scan(function: Callable[[Any, Any], Any], x: Any, axis: int) -> Any:
+    """Return the inclusive scan of `x` along an axis by an associative elementwise function, called ⌈log₂ n⌉ times."""
+    size, shift = x.shape[axis], 1
+    while shift < size:
+        # Element i has the result of the last `shift` elements up to i.
+        combined = function(slice_axis(x, axis, shift, size), slice_axis(x, axis, 0, size - shift))
+        x = concat([slice_axis(x, axis, 0, shift), combined], axis=axis)
+        shift *= 2
+    return x
+
+
 def _cumulative_op(op: type[DlOp], x: ArrayLike, axis: int | None, dtype: Any) -> Any:
     x, axis = with_axis_or_flattened(op.name.removeprefix("dl."), x, axis)
     if dtype is not None:
@@ -74,24 +86,23 @@ def nancumprod(x: ArrayLike, /, axis: int | None = None, dtype: AnyDType = None)
 @componentwise("x")
 def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: AnyDType = None, include_initial: bool = False) -> Any:
     """Return the cumulative sum, starting with 0 if `include_initial`; `axis` may be None only for vectors."""
-    return _cumulative(dl.CumsumOp, x, axis, dtype, 0 if include_initial else None)
+    return cumulative("cumulative_sum", cumsum, operand(x), axis, dtype, 0 if include_initial else None)
 
 
 def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: AnyDType = None, include_initial: bool = False) -> Any:
     """Return the cumulative product, starting with 1 if `include_initial`; `axis` may be None only for vectors."""
-    return _cumulative(dl.CumprodOp, x, axis, dtype, 1 if include_initial else None)
+    return cumulative("cumulative_prod", cumprod, operand(x), axis, dtype, 1 if include_initial else None)
 
 
-def _cumulative(op: type[DlOp], x: ArrayLike, axis: int | None, dtype: Any, initial: int | None) -> Any:
-    x = operand(x)
+def cumulative(name: str, function: Callable[..., Any], x: Any, axis: int | None, dtype: Any, initial: int | None) -> Any:
+    """Apply `cumsum` or `cumprod` along an axis, and prepend `initial`; `axis` may be None only for vectors."""
     if axis is None and x.ndim != 1:
-        refuse(ShapeError(f"{op.name.removeprefix('dl.')} of shape {x.shape}: axis None; expected an axis"))
-    result = _cumulative_op(op, x, axis, dtype)
+        refuse(ShapeError(f"{name} of shape {x.shape}: axis None; expected an axis"))
+    axis = normalize_axis(name, x, axis or 0)
+    result = function(x, axis, dtype)
     if initial is None:
         return result
-    axis = normalize_axis("cumulative_sum", x, axis or 0)
-    first = np.full([1 if a == axis else s for a, s in enumerate(x.shape)], initial, result.dtype)
-    return concat([first, result], axis=axis)
+    return concat([np.full([1 if a == axis else s for a, s in enumerate(x.shape)], initial, result.dtype), result], axis=axis)
 
 
 @componentwise("x", "prepend", "append")

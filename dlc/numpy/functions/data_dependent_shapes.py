@@ -14,6 +14,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.errors import ArgumentError, ShapeError, UnsupportedError
+from dlc.frontend.complex_numbers import Complex, from_parts
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import (
     ArrayLike,
@@ -35,7 +36,7 @@ from dlc.numpy.apply import (
 )
 from dlc.numpy.data_dependent import constant_if_empty, dynamic_arange, true_indices
 from dlc.numpy.functions.comparison import equal, greater, greater_equal, less, less_equal, logical_and, maximum
-from dlc.numpy.functions.creation import linspace, ones, zeros
+from dlc.numpy.functions.creation import asarray, linspace, ones, zeros
 from dlc.numpy.functions.cumulative import cumsum, diff
 from dlc.numpy.functions.elementwise import add, divide, multiply, subtract, where
 from dlc.numpy.functions.indexed_updates import At
@@ -119,6 +120,8 @@ def unique(
     equal_nan: bool = True,
 ) -> Any:
     """Return the unique elements in ascending order and, if requested, first indices, inverse indices and counts."""
+    if isinstance(x, Complex):
+        return _unique_complex(x, (return_index, return_inverse, return_counts), axis)
     x = constant_if_empty(operand(x))
     if not isinstance(x, Tracer):
         if axis is not None:
@@ -140,10 +143,22 @@ def unique(
     return results if len(results) > 1 else values
 
 
+def _unique_complex(x: Complex, requested: tuple[bool, bool, bool], axis: int | None) -> Any:
+    """Return the unique elements of a traced complex array: the unique rows of real and imaginary parts."""
+    if axis is not None:
+        refuse(UnsupportedError(f"unique: axis {axis} of a traced complex array; expected None"))
+    parts = ravel(x.real), ravel(x.imag)
+    _, first, inverse, counts = unique(stack(parts, -1), True, True, True, axis=0)
+    values = from_parts(*(take(part, first) for part in parts))
+    optional = zip(requested, (first, reshape(inverse, x.shape), counts), strict=True)
+    results = (values, *(result for is_requested, result in optional if is_requested))
+    return results if len(results) > 1 else values
+
+
 def unique_all(x: ArrayLike, /) -> UniqueAll:
     """Return the unique elements, first indices, inverse indices and counts; every NaN is unique."""
     values, first, inverse, counts = unique(x, True, True, True, equal_nan=False)
-    return UniqueAll(values, first, inverse.reshape(operand(x).shape), counts)
+    return UniqueAll(values, first, inverse.reshape(asarray(x).shape), counts)
 
 
 def unique_counts(x: ArrayLike, /) -> UniqueCounts:
@@ -154,7 +169,7 @@ def unique_counts(x: ArrayLike, /) -> UniqueCounts:
 def unique_inverse(x: ArrayLike, /) -> UniqueInverse:
     """Return the unique elements and the inverse indices; every NaN is unique."""
     values, inverse = unique(x, return_inverse=True, equal_nan=False)
-    return UniqueInverse(values, inverse.reshape(operand(x).shape))
+    return UniqueInverse(values, inverse.reshape(asarray(x).shape))
 
 
 def unique_values(x: ArrayLike, /) -> Array:

@@ -8,19 +8,20 @@ import ml_dtypes
 import numpy as np
 from ml_dtypes import bfloat16
 from numpy import bool_ as bool
-from numpy import float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64
+from numpy import complex64, complex128, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64
 
 from dlc.errors import DTypeError
 from dlc.numpy.apply import AnyDType, ArrayLike, Operand, as_dtype, is_floating, refuse, result_dtype
 
 __all__ = [
-    "bfloat16", "bool", "can_cast", "finfo", "float16", "float32", "float64", "iinfo", "int8", "int16", "int32", "int64",
-    "isdtype", "promote_types", "result_type", "uint8", "uint16", "uint32", "uint64",
+    "bfloat16", "bool", "can_cast", "complex64", "complex128", "finfo", "float16", "float32", "float64", "iinfo", "int8",
+    "int16", "int32", "int64", "isdtype", "promote_types", "result_type", "uint8", "uint16", "uint32", "uint64",
 ]  # fmt: skip
 
 # The dtypes that the Array API defines.
 STANDARD = (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64",
+    "complex64", "complex128",
 )  # fmt: skip
 
 _KINDS = {

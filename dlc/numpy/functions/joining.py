@@ -184,6 +184,7 @@ def _wrong_positions(name: str, obj: Any) -> DTypeError:
     return DTypeError(f"{name}: obj {obj!r}; expected an integer, a slice, a vector of integers or a mask")
 
 
+@componentwise("x")
 def delete(x: ArrayLike, obj: Any, /, axis: int | None = None) -> Any:
     """Remove the slices at these positions along `axis`; axis None: of the flattened array."""
     x, axis = with_axis_or_flattened("delete", x, axis)

@@ -262,6 +262,7 @@ def rot90(x: ArrayLike, /, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
     return flip(rotated, b) if k % 4 == 3 else rotated
 
 
+@componentwise("x")
 def slice_axis(x: Operand, axis: int, start: int, stop: int, step: int = 1) -> Any:
     """Slice one axis from `start` to before `stop` by `step`."""
     starts, limits = [0] * x.ndim, list(x.shape)
