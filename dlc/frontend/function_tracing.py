@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -125,6 +125,8 @@ def _result(current: Trace, value: object) -> Tracer:
         got = type(value).__name__
         raise DTypeError(f"the traced function returned a {got}; expected arrays, numbers and containers of them")
     # A kernel fills such a result, which would be copied from a weight.
-    if isinstance(value, np.ndarray) and value.size >= _MIN_FILLED_ELEMENTS and _is_uniform(value):
-        return current.apply(dl.BroadcastToOp, current.literal(value[(*(0,) * value.ndim, ...)]), shape=value.shape)
-    return current.value(value)
+    if isinstance(value, np.ndarray):
+        array = cast("Array", value)
+        if array.size >= _MIN_FILLED_ELEMENTS and _is_uniform(array):
+            return current.apply(dl.BroadcastToOp, current.literal(array[(*(0,) * array.ndim, ...)]), shape=array.shape)
+    return current.value(cast(object, value))

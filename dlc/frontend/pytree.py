@@ -196,4 +196,4 @@ def require_array_like(leaf: object, name: str) -> None:
         hint = "pass other values as static arguments, which static_argnames lists"
         if isinstance(leaf, Future):
             hint = "pass its .result(), or call .submit, which waits for futures"
-        raise DTypeError(f"argument {name}: expected an array or a number, got {type(leaf).__name__}; {hint}")
+        raise DTypeError(f"argument {name}: expected an array or a number, got {type(cast(object, leaf)).__name__}; {hint}")

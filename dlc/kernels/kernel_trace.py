@@ -10,7 +10,7 @@ from typing import cast
 
 from dlc.dialects.sizes import argument_size_attributes, symbol
 from dlc.errors import DlcError
-from dlc.frontend.trace import with_user_line
+from dlc.frontend.trace import Error, with_user_line
 from dlc.ir import ArrayAttr, Attribute, BlockArgument, DictionaryAttr, FunctionType, SSAValue, func, i64, index
 from dlc.kernels.index_ranges import INT64_RANGE, Bound, Fact, Interval, LinearForm
 from dlc.kernels.index_sets import RANGES, IndexSet
@@ -178,7 +178,7 @@ class KernelTrace:
         self.checks.append(PointChecks(self.add_buffer("check", i64, (*sizes, 2))))
         return self.checks[-1]
 
-    def error(self, problem: str, kind: type[DlcError] = DlcError) -> DlcError:
+    def error(self, problem: str, kind: type[Error] = DlcError) -> Error:
         """Return an error about the running user line."""
         return with_user_line(kind(f"kernel {self.name}: {problem}"))
 

@@ -144,18 +144,18 @@ def _size(value: Any) -> int:
     """Return the approximate number of characters of a value's text. Raises TemplateError if they are too many."""
     total, pending = 0, [value]
     while pending:
-        match pending.pop():
+        match value := pending.pop():
             case str() as text:
                 total += len(text)
             case int() as number:
                 total += 1 + number.bit_length() // 3
-            case list() | tuple() as items:
-                items = cast("list[Any]", items)
+            case list() | tuple():
+                items = cast("list[Any]", value)
                 pending += items
                 total += len(items)
-            case Mapping() as items:
-                items = cast("Mapping[Any, Any]", items)
-                pending += [*items, *items.values()]
+            case Mapping():
+                entries = cast("Mapping[Any, Any]", value)
+                pending += [*entries, *entries.values()]
             case Namespace() as namespace:
                 pending.append(object.__getattribute__(namespace, "_Namespace__attrs"))
             case _:

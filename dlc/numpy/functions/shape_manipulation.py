@@ -40,7 +40,7 @@ from dlc.numpy.componentwise import componentwise
 from dlc.numpy.data_dependent import dynamic_arange
 from dlc.shapes.dims import Dim, UndecidableError, is_known_different, is_nonnegative
 from dlc.shapes.reshapes import inferred_size
-from dlc.shapes.traced_dims import TracedDim, traced_sizes, untraced
+from dlc.shapes.traced_dims import TracedDim, TracedSize, traced_sizes, untraced
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "diag", "diagflat",
@@ -301,7 +301,7 @@ def _roll_axis(x: Operand, shift: int | Tracer, axis: int) -> Any:
     return apply(dl.GatherOp, x, apply(dl.SubOp, operand(iota(size)), distance), axis=axis)
 
 
-def _split_point(shift: int | Tracer, size: int) -> int | None:
+def _split_point(shift: int | Tracer, size: int) -> TracedSize | None:
     """Return the index of the element that a shift moves to the front; None if it is no polynomial of the sizes."""
     if isinstance(shift, TracedDim):
         # One program for all sizes is preferred to guards.

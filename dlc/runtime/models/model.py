@@ -304,7 +304,7 @@ def to_input_array(value: Any, info: TensorInfo) -> NDArray[Any] | DeviceArray:
         raise type(error)(f"input {info}: {error}") from error
     if array.dtype.hasobject:
         hint = "; pass its .result(), or call .submit, which waits for futures" if isinstance(value, Future) else ""
-        raise DTypeError(f"input {info}: expected an array of numbers; got a {type(value).__name__}{hint}")
+        raise DTypeError(f"input {info}: expected an array of numbers; got a {type(cast(object, value)).__name__}{hint}")
     if not hasattr(value, "dtype") and np.can_cast(array.dtype, info.dtype, "same_kind"):
         return array.astype(info.dtype)
     return array
