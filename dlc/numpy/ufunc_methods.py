@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -81,12 +81,13 @@ def _reduce(ufunc: np.ufunc, array: Any, axis: Any = None, dtype: Any = None, *,
     name = f"numpy.{ufunc.__name__}.reduce"
     x: Any = _with_result_dtype(ufunc, name, array, dtype)
     axes = normalize_axes(name, x, axis)
+    identity = cast(Any, ufunc.identity)
     for k in axes:
         size = x.shape[k]
         if size == 0:
-            if ufunc.identity is None:
+            if identity is None:
                 refuse(ShapeError(f"{name}: axis {k} of shape {x.shape} is empty; this ufunc has no identity"))
-            x = full((*x.shape[:k], 1, *x.shape[k + 1 :]), ufunc.identity, dtype=x.dtype)
+            x = full((*x.shape[:k], 1, *x.shape[k + 1 :]), identity, dtype=x.dtype)
         while size > 1:
             half = size // 2
             combined = ufunc(slice_axis(x, k, 0, half), slice_axis(x, k, half, 2 * half))
