@@ -51,9 +51,9 @@ Chunks = Iterator[tuple[np.ndarray, ...]]
 # composed of these.
 ROUNDED_ONCE = {
     "abs", "add", "astype", "ceil", "clip", "conj", "copysign", "divmod", "fabs", "fix", "floor", "floor_divide", "frexp",
-    "gammasgn", "hard_sigmoid", "hard_swish", "hard_tanh", "heaviside", "imag", "ldexp", "leaky_relu", "modf", "multiply",
-    "nan_to_num", "negative", "nextafter", "one_hot", "positive", "real", "relu", "relu6", "rint", "sign", "softsign",
-    "spacing", "subtract", "trunc", "where",
+    "gammasgn", "hard_sigmoid", "hard_swish", "hard_tanh", "heaviside", "imag", "iscomplex", "iscomplexobj", "isreal",
+    "isrealobj", "ldexp", "leaky_relu", "modf", "multiply", "nan_to_num", "negative", "nextafter", "one_hot", "positive",
+    "real", "relu", "relu6", "rint", "sign", "softsign", "spacing", "subtract", "trunc", "where",
 }  # fmt: skip
 COMPOSED = {
     "angle", "beta", "binom", "boxcox", "boxcox1p", "celu", "comb", "deg2rad", "elu", "expit", "factorial", "float_power",

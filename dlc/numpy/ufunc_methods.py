@@ -61,7 +61,7 @@ def call_method(ufunc: np.ufunc, method: str, operands: tuple[Any, ...], setting
         refuse(UnsupportedError(f"{problem}; assign the result of x.at[indices].add(values), .multiply, .max or .min"))
     if method == "outer":
         first, second = (x if isinstance(x, Complex) else operand(x) for x in operands)
-        column = first.reshape((*first.shape, *(1 for _ in second.shape)))
+        column = cast(Any, first).reshape((*first.shape, *(1 for _ in second.shape)))
         return ufunc(column, second, **settings)
     if method not in _METHODS or (ufunc not in _REDUCE and ufunc not in _ASSOCIATIVE):
         refuse(UnsupportedError(f"{name} on a traced array; use the functions of dlc.numpy"))
@@ -81,13 +81,13 @@ def _reduce(ufunc: np.ufunc, array: Any, axis: Any = None, dtype: Any = None, *,
     name = f"numpy.{ufunc.__name__}.reduce"
     x: Any = _with_result_dtype(ufunc, name, array, dtype)
     axes = normalize_axes(name, x, axis)
-    identity = cast(Any, ufunc.identity)
+    identity = ufunc.identity
     for k in axes:
         size = x.shape[k]
         if size == 0:
-            if identity is None:
-                refuse(ShapeError(f"{name}: axis {k} of shape {x.shape} is empty; this ufunc has no identity"))
-            x = full((*x.shape[:k], 1, *x.shape[k + 1 :]), identity, dtype=x.dtype)
+            problem = f"{name}: axis {k} of shape {x.shape} is empty; this ufunc has no identity"
+            value: Any = refuse(ShapeError(problem)) if identity is None else identity
+            x = full((*x.shape[:k], 1, *x.shape[k + 1 :]), value, dtype=x.dtype)
         while size > 1:
             half = size // 2
             combined = ufunc(slice_axis(x, k, 0, half), slice_axis(x, k, half, 2 * half))

@@ -454,11 +454,14 @@ def with_complex_rule(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def apply_rule(*operands: Any, **settings: Any) -> Any:
-        if not any(contains_complex(x) for x in operands):
+        are_complex = [contains_complex(x) for x in operands]
+        if not any(are_complex):
             return function(*operands, **settings)
-        return rule(
-            *(complex_operand(x) if isinstance(x, list | tuple) and contains_complex(x) else x for x in operands), **settings
-        )
+        converted = [
+            complex_operand(x) if has_complex and isinstance(x, list | tuple) else x
+            for x, has_complex in zip(operands, are_complex, strict=True)
+        ]
+        return rule(*converted, **settings)
 
     return apply_rule
 

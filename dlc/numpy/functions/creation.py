@@ -64,7 +64,7 @@ def asarray(x: ArrayLike, /, dtype: AnyDType = None, *, device: str | None = Non
     is_same_array = result is x or (isinstance(x, np.ndarray) and x.dtype == result.dtype)
     if copy is False and not is_same_array:
         refuse(ArgumentError(f"asarray: copy = False, but a {type(x).__name__} needs a copy; pass copy=None"))
-    return np.array(cast(Array, result)) if copy and isinstance(result, np.ndarray) else cast(Any, result)
+    return np.array(cast(Array, result)) if copy and isinstance(result, np.ndarray) else result
 
 
 def array(x: ArrayLike, /, dtype: AnyDType = None, *, copy: bool | None = True, ndmin: int = 0) -> Any:

@@ -263,9 +263,10 @@ def rot90(x: ArrayLike, /, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
 
 
 @componentwise("x")
-def slice_axis(x: Operand, axis: int, start: int, stop: int, step: int = 1) -> Any:
+def slice_axis(x: Operand, axis: int, start: TracedSize, stop: TracedSize, step: int = 1) -> Any:
     """Slice one axis from `start` to before `stop` by `step`."""
-    starts, limits = [0] * x.ndim, list(x.shape)
+    starts: list[TracedSize] = [0] * x.ndim
+    limits: list[TracedSize] = list(x.shape)
     starts[axis], limits[axis] = start, stop
     strides = [step if a == axis else 1 for a in range(x.ndim)]
     return apply(dl.SliceOp, x, starts=starts, limits=limits, strides=strides)
