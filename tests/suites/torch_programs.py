@@ -80,20 +80,18 @@ def check_compiled(
     run = compiled_by("dlc", options={"target": target, "num_threads": 1, "cache": False})
     try:
         results = run(*_copies(torch, inputs))
-    except dlc.DlcError:
-        raise
     except Exception as error:
         cause = _cause(error)
-        if isinstance(cause, dlc.DlcError):
+        if isinstance(cause, dlc.UnsupportedError):
             raise cause from error
-        if type(error).__module__.startswith("torch._dynamo") and type(error).__name__ != _COMPILED_BY_DLC:
+        if cause is None and type(error).__module__.startswith("torch._dynamo") and type(error).__name__ != _COMPILED_BY_DLC:
             raise NotComparableError(f"Dynamo raises {type(error).__name__}") from error
         torch._dynamo.reset()
         try:
             compiled_by("aot_eager")(*_copies(torch, inputs))
         except Exception as own_error:
             raise NotComparableError(f"PyTorch's AOTAutograd raises {type(own_error).__name__}") from error
-        raise
+        raise cause or error from None
     if is_random:
         raise NotComparableError("returns random numbers")
     wanted = [_array(torch, result) for result in expected]

@@ -10,7 +10,8 @@ import numpy as np
 
 import dlc.numpy as dnp
 from dlc import nn
-from dlc.numpy.apply import convert
+from dlc.errors import UnsupportedError
+from dlc.numpy.apply import convert, refuse
 from dlc.pytorch.rules.rule_table import RuleTable, promoted
 from dlc.pytorch.rules.shape_manipulation import slice_axis
 from dlc.shapes.traced_dims import untraced
@@ -190,6 +191,8 @@ def trilinear(
     rank = x.ndim + len(expand1)
     operand_axes = [[a for a in range(rank) if a not in expand] for expand in expands]
     result_axes = [a for a in range(rank) if a not in sumdim]
+    if unknown := set(result_axes).difference(*operand_axes):
+        refuse(UnsupportedError(f"_trilinear: no operand has the result's axis {min(unknown)}; remove it from expand1, 2 or 3"))
     letters = ["".join(chr(ord("a") + a) for a in axes) for axes in (*operand_axes, result_axes)]
     return dnp.einsum(f"{letters[0]},{letters[1]},{letters[2]}->{letters[3]}", x, y, z)
 

@@ -121,22 +121,6 @@ for _rank in (1, 2, 3):
     table(f"max_pool{_rank}d_with_indices")(_max_pool_with_indices(_rank))
 
 
-@table("max_pool2d_with_indices_backward max_pool3d_with_indices_backward")
-def max_pool_backward(
-    g: Any, x: Any, kernel_size: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool, indices: Any
-) -> Any:
-    rank = len(kernel_size) if isinstance(kernel_size, Sequence) else x.ndim - 2
-    if x.ndim == rank + 1:
-        g, x = dnp.expand_dims(g, 0), dnp.expand_dims(x, 0)
-        gradient: Any = max_pool_backward(g, x, kernel_size, stride, padding, dilation, ceil_mode, indices)
-        return dnp.squeeze(gradient, 0)
-    w = _windows(x, kernel_size, stride, padding, dilation, ceil_mode)
-    padded, y = _max_pooled(x, w)
-    padded_gradient = apply(dl.MaxPoolGradientOp, padded, y, channels_last(g), **w.properties)
-    inside = (np.s_[p : p + s] for p, s in zip(w.low, x.shape[2:], strict=True))
-    return channels_first(padded_gradient[:, *inside])
-
-
 def _avg_pool(rank: int) -> Any:
     def pool(
         x: Any,

@@ -72,11 +72,11 @@ def _adaptive_avg_pool_backward(rank: int) -> Any:
     return backward
 
 
-def _adaptive_max_pool_backward(rank: int) -> Any:
-    """Return the backward rule of adaptive max pooling, which adds cotangents at the indices of the maxima."""
+def _max_pool_backward(rank: int) -> Any:
+    """Return the backward rule of max pooling, which adds cotangents at `indices`, those of the maxima."""
 
-    def backward(g: Any, x: Any, indices: Any) -> Any:
-        axis = x.ndim - rank
+    def backward(g: Any, x: Any, *settings_and_indices: Any) -> Any:
+        axis, indices = x.ndim - rank, settings_and_indices[-1]
         target, flat, cotangents = (
             dnp.reshape(v, (*v.shape[:axis], math.prod(v.shape[axis:]))) for v in (dnp.zeros_like(x), indices, g)
         )
@@ -87,4 +87,4 @@ def _adaptive_max_pool_backward(rank: int) -> Any:
 
 for _rank in (2, 3):
     table(f"_adaptive_avg_pool{_rank}d_backward")(_adaptive_avg_pool_backward(_rank))
-    table(f"adaptive_max_pool{_rank}d_backward")(_adaptive_max_pool_backward(_rank))
+    table(f"adaptive_max_pool{_rank}d_backward max_pool{_rank}d_with_indices_backward")(_max_pool_backward(_rank))
