@@ -88,7 +88,7 @@ def called(target: str, op: str, *args: Any, of: Any = None, **settings: Any) ->
                 [0, 0],
                 [1, 1],
                 False,
-                np.zeros((1, 1, 2), np.int64),
+                np.array([[[1, 2]]]),
             ),
             [[[[0, 1, 1, 0]]]],
         ),

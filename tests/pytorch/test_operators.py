@@ -59,12 +59,6 @@ CASES: dict[str, tuple[Callable[..., Any], Sequence[Any]]] = {
         # At infinity PyTorch gives NaN for J and Y, where the limit is 0.
         [torch.tensor([0.0, 0.3, 2.0, 7.5, 20.0, 60.0])],
     ),
-    "conv_tbc": (lambda x, w, b: torch.conv_tbc(x, w, b, pad=2), [f(7, 2, 3), f(3, 3, 4), f(4)]),
-    "true_divide": (lambda x, y: [ATEN.true_divide(x, y), ATEN.true_divide(x, 3)], [i(1, 9, 3, 4), i(1, 9, 4)]),
-    "max_pool2d_with_indices_backward at any indices": (
-        lambda g, x, k: ATEN.max_pool2d_with_indices_backward(g, x, [2, 2], [1, 1], [1, 1], [1, 1], False, k),
-        [f(2, 4, 7, 6), f(2, 4, 6, 5), i(0, 16, 2, 4, 7, 6, dtype=torch.int64)],
-    ),
     "flatten nothing": (lambda x: torch.flatten(x, 1, 2), [f(0, 3, 4, 2)]),
     "flatten a number": (torch.flatten, [f()]),
     "collapse": (lambda x: torch.ops.prims.collapse(x, 1, 2), [f(2, 3, 4)]),
@@ -224,6 +218,12 @@ CASES: dict[str, tuple[Callable[..., Any], Sequence[Any]]] = {
     "dequantize channels": (
         lambda x, s, z: QUANTIZED.dequantize_per_channel(x, s, z, 1, -127, 127, torch.int8),
         [i(-127, 128, 3, 4), f(4).abs() + 0.01, torch.tensor([0, 1, 2, 5])],
+    ),
+    "conv_tbc": (lambda x, w, b: torch.conv_tbc(x, w, b, pad=2), [f(7, 2, 3), f(3, 3, 4), f(4)]),
+    "true_divide": (lambda x, y: [ATEN.true_divide(x, y), ATEN.true_divide(x, 3)], [i(1, 9, 3, 4), i(1, 9, 4)]),
+    "max_pool2d_with_indices_backward at any indices": (
+        lambda g, x, k: ATEN.max_pool2d_with_indices_backward(g, x, [2, 2], [1, 1], [1, 1], [1, 1], False, k),
+        [f(2, 4, 7, 6), f(2, 4, 6, 5), i(0, 16, 2, 4, 7, 6, dtype=torch.int64)],
     ),
 }
 
