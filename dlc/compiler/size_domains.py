@@ -160,8 +160,11 @@ class _SolvedGuards:
                 if self.contradiction is not None:
                     return
             pending = undecided
-        remaining = list(dict.fromkeys(guard for _, guard in pending))
-        self.remaining = [guard for guard in remaining if not any(_implies(other, guard) for other in remaining)]
+        self.remaining = list(dict.fromkeys(guard for _, guard in pending))
+        for guard in [*self.remaining]:
+            # Of guards that imply each other, one remains.
+            if any(_implies(other, guard) for other in self.remaining):
+                self.remaining.remove(guard)
 
     def restrictions_beyond(self, declared: Mapping[str, SizeRange]) -> SizeDomain:
         """Return the domain of these guards, without the ranges that are declared."""

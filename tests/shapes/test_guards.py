@@ -269,3 +269,16 @@ def test_a_range_whose_limit_is_below_its_start_is_empty(target: str, graph: str
     model = dlc.compile_model(onnx.parser.parse_model(text), target=target, num_threads=1, cache=False)
     for n in (0, 1, 5, 8):
         assert model(np.ones(n, np.float32))["y"].tolist() == [*range(first, n - less)]
+
+
+def test_one_of_guards_that_imply_each_other_remains() -> None:
+    """For n = 0 and 1, n ≥ 1 and n - n // 3 ≥ 1 are the same."""
+
+    def inner_part(xp: Any, x: Any) -> Any:
+        y = xp.array_split(xp.full((x.shape[0] % 4,), 2.0), 3)[0]
+        return y[y.shape[0] // 3 : y.shape[0] - 1]
+
+    compiled = dlc.jit(dynamic={"x": {0: "N"}}, target="reference")(lambda x: inner_part(dlc.numpy, x))
+    for size in (7, 12, 3, 0):
+        x = np.ones(size, np.float32)
+        assert np.asarray(compiled(x)).shape == inner_part(np, x).shape
