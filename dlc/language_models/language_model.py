@@ -138,7 +138,7 @@ class LanguageModel:
     def text_prompt(self, text: str, *, add_special: bool = True) -> list[int]:
         """Return the token ids of a text; `add_special` adds the token that begins texts, if the model has one.
 
-        Raises ArgumentError for a text of so many characters that its tokens exceed the context.
+        Raises ArgumentError for a text whose tokens exceed the context, by its number of characters.
         """
         longest = self.tokenizer.max_token_characters
         # Splitting megabytes takes seconds.

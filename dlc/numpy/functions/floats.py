@@ -241,8 +241,8 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     if n.dtype.kind not in "iu":
         refuse(DTypeError(f"ldexp: x2 of dtype {n.dtype}; expected integers"))
     # Half-precision floats cannot represent all exponents.
-    wide = np.promote_types(x.dtype, np.float32)
-    return convert(apply(dl.LdexpOp, convert(x, wide), convert(n, wide)), x.dtype)
+    compute_dtype = np.promote_types(x.dtype, np.float32)
+    return convert(apply(dl.LdexpOp, convert(x, compute_dtype), convert(n, compute_dtype)), x.dtype)
 
 
 def modf(x: ArrayLike, /) -> tuple[Any, Any]:
