@@ -102,14 +102,7 @@ def _accumulate(ufunc: np.ufunc, array: Any, axis: int = 0, dtype: Any = None) -
     axis = normalize_axis(name, operand(array), axis)
     if ufunc in _CUMULATIVE:
         return _CUMULATIVE[ufunc](array, axis, dtype)
-    x: Any = _with_result_dtype(ufunc, name, array, dtype)
-    size, shift = x.shape[axis], 1
-    while shift < size:
-        # Element i has the result of the last `shift` elements up to i.
-        combined = ufunc(slice_axis(x, axis, shift, size), slice_axis(x, axis, 0, size - shift))
-        x = concat([slice_axis(x, axis, 0, shift), combined], axis=axis)
-        shift *= 2
-    return x
+    return cumulative.associative_scan(ufunc, _with_result_dtype(ufunc, name, array, dtype), axis)
 
 
 def _reduceat(ufunc: np.ufunc, array: Any, indices: Any, axis: int = 0, dtype: Any = None) -> Any:
