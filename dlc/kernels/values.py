@@ -25,6 +25,7 @@ from dlc.kernels.index_sets import IndexSet
 from dlc.kernels.kernel_trace import KernelTrace, Scope
 from dlc.kernels.lanes import LoopLanes
 from dlc.kernels.shapes import require_shape
+from dlc.kernels.unknown_values import UnknownWhileTracing
 from dlc.passes.kernel_values import KernelValue, math_op, maximum, minimum, shape_of_vector
 from dlc.passes.types import i64_array, vector_type
 from dlc.shapes.traced_dims import TracedDim
@@ -42,7 +43,7 @@ _COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": 
 
 
 @dataclass(frozen=True, eq=False)
-class Value:
+class Value(UnknownWhileTracing):
     """A scalar or vector of a dtype, or an index.
 
     Attributes:
@@ -283,48 +284,8 @@ class Value:
         hint = "use an operator, or a function of dlc.kernels"
         raise self.error(f"np.{ufunc.__name__} of a {self.dtype_name} value; {hint}", DTypeError)
 
-    def __bool__(self) -> NoReturn:
-        raise self.error(
-            f"a Python condition (if, while, and, or, not, min, max) on a {self.dtype_name} value, which is not known while "
-            "the kernel is traced; use k.when(condition), k.select(condition, x, y), k.minimum, k.maximum, or & | ~"
-        )
-
-    def __index__(self) -> NoReturn:
-        raise self._unknown("a Python integer", "for a loop use k.range, for an index k.index(value)")
-
-    def __int__(self) -> NoReturn:
-        raise self._unknown("a Python integer", "use .astype(np.int64), or k.index(value)")
-
-    def __float__(self) -> NoReturn:
-        raise self._unknown(
-            "a Python float", "use .astype(np.float32), or a function of dlc.kernels, such as k.exp, instead of math's"
-        )
-
-    def __complex__(self) -> NoReturn:
-        raise self._unknown("a Python complex number", "compute with the real and the imaginary part")
-
-    def __round__(self, digits: int | None = None) -> NoReturn:
-        raise self._unknown("a Python number", "use k.round(x) instead of round")
-
-    def __floor__(self) -> NoReturn:
-        raise self._unknown("a Python integer", "use k.floor(x)")
-
-    def __ceil__(self) -> NoReturn:
-        raise self._unknown("a Python integer", "use k.ceil(x)")
-
-    def __trunc__(self) -> NoReturn:
-        raise self._unknown("a Python integer", "use k.trunc(x)")
-
-    def __format__(self, format_spec: str) -> str:
-        if format_spec:
-            raise self._unknown("text", "return it as a result, and print that")
-        return repr(self)
-
-    def _unknown(self, kind: str, hint: str) -> DlcError:
-        return self.error(f"{self._noun} as {kind}, which is not known while the kernel is traced; {hint}")
-
     @property
-    def _noun(self) -> str:
+    def noun(self) -> str:
         return "an index" if self.is_index else f"a {self.dtype_name} value"
 
     def __matmul__(self, other: ValueLike) -> NoReturn:
@@ -561,7 +522,7 @@ def absent(trace: KernelTrace, owner: str, name: str) -> AttributeError:
 
 
 def _attribute(value: Value, name: str) -> NoReturn:
-    raise absent(value.trace, value._noun, name)  # pyright: ignore[reportPrivateUsage]
+    raise absent(value.trace, value.noun, name)
 
 
 Value.__getattr__ = _attribute  # pyright: ignore[reportAttributeAccessIssue]

@@ -135,9 +135,13 @@ def _limited_items(items: Iterable[Any]) -> Generator[Any]:
     total = 0
     for item in items:
         total += _size(item)
-        if total > MAX_OUTPUT_CHARACTERS:
-            raise TemplateError(f"a value of more than {MAX_OUTPUT_CHARACTERS} characters is not allowed")
+        _require_within_limit(total)
         yield item
+
+
+def _require_within_limit(characters: int) -> None:
+    if characters > MAX_OUTPUT_CHARACTERS:
+        raise TemplateError(f"a value of more than {MAX_OUTPUT_CHARACTERS} characters is not allowed")
 
 
 def _size(value: Any) -> int:
@@ -160,8 +164,7 @@ def _size(value: Any) -> int:
                 pending.append(object.__getattribute__(namespace, "_Namespace__attrs"))
             case _:
                 total += 1
-        if total > MAX_OUTPUT_CHARACTERS:
-            raise TemplateError(f"a value of more than {MAX_OUTPUT_CHARACTERS} characters is not allowed")
+        _require_within_limit(total)
     return total
 
 

@@ -123,7 +123,7 @@ def pooled(x: Any) -> Any:
     return dlc.grad(lambda y: (nn.max_pool(y, 2, strides=(2, 1)) ** 2).sum())(images)
 
 
-def places(x: Any) -> Any:
+def indexed(x: Any) -> Any:
     """Gathers and reversals at data-dependent indices, along and across the symbolic axis."""
     order = dnp.argsort(x[:, 0])
     # A size is used as a value, too.
@@ -138,7 +138,7 @@ def updates(x: Any) -> Any:
     return start.at[kinds].add(x), dnp.take_along_axis(x, kinds[:, None], axis=1)
 
 
-FUNCTIONS = (rows, flat, heads, sums, attention, centred, ratios, joined, means, gram, places, updates, noisy, pooled)
+FUNCTIONS = (rows, flat, heads, sums, attention, centred, ratios, joined, means, gram, indexed, updates, noisy, pooled)
 
 
 def lowered(function: Callable[..., Any], size: str = "N") -> Program:
