@@ -12,7 +12,7 @@ from dlc.dialects.dl.base import flag, number
 from dlc.dialects.dl.distributed.sharding import MESH, RANK, SHARDING, format_spec, spec_of
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.programs.program import DONOR
-from dlc.dialects.dl.programs.size_ranges import equal_sizes, guards_of, size_ranges
+from dlc.dialects.dl.programs.size_ranges import guards_of, size_ranges
 from dlc.dialects.entry import buffer_bytes, entry_of, inputs_of, outputs_of, sizes_of
 from dlc.dialects.location_text import location_text
 from dlc.errors import CompileError
@@ -59,7 +59,7 @@ def read_host(module: ModuleOp) -> HostProgram:
 
     Raises CompileError for ops that `plan-arena` should have replaced.
     """
-    return _HostReader(entry_of(module)).read(size_ranges(module), equal_sizes(module))
+    return _HostReader(entry_of(module)).read(size_ranges(module))
 
 
 class _HostReader:
@@ -83,7 +83,7 @@ class _HostReader:
         self.first_region = FIRST_INPUT_SLOT + len(main.args) + len(weights)
         self.slots = self.first_region + len(self.regions)
 
-    def read(self, ranges: Mapping[str, SizeRange], equal: Mapping[str, str]) -> HostProgram:
+    def read(self, ranges: Mapping[str, SizeRange]) -> HostProgram:
         names, first_loop_slot = self.names(), self.slots
         return HostProgram(
             tuple(_info(name, v) for name, v in zip(names, self.inputs, strict=False)),
@@ -94,7 +94,6 @@ class _HostReader:
             tuple(tuple(self.regions[k]) for k in range(len(self.regions))),
             self.slots - first_loop_slot,
             ranges,
-            equal,
             guards_of(self.main),
             self.donors(),
             self.placement(),

@@ -13,13 +13,14 @@ from dlc.compiler.segments import HostControlFlow, Segment, Segments, split
 from dlc.dialects.dl.base import Array, shape_of
 from dlc.dialects.dl.data_dependent.selection import BindSizeOp
 from dlc.dialects.dl.programs.binding import bound_op
-from dlc.dialects.dl.programs.size_ranges import equal_sizes, size_ranges
+from dlc.dialects.dl.programs.size_ranges import guards_of, size_ranges
 from dlc.dialects.entry import entry_of
 from dlc.ir import Block, ModuleOp, SSAValue
 from dlc.passes.dl.programs.selection_counts import decompose_selections
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 from dlc.runtime.program.size_binding import OutOfDomainError
 from dlc.shapes.dims import substitute
+from dlc.shapes.guards import guards_by_last_symbol
 from dlc.shapes.input_sizes import bind_sizes
 from dlc.shapes.ranges import SizeRange
 
@@ -36,7 +37,9 @@ def check_segments(compilation: Compilation, arrays: Sequence[Array], check: Che
 class _SegmentChecker:
     def __init__(self, compilation: Compilation, module: ModuleOp, check: CheckSegment) -> None:
         self.compilation, self.check = compilation, check
-        self.ranges, self.equal = size_ranges(module), equal_sizes(module)
+        self.ranges = size_ranges(module)
+        sizes = [op.symbol for op in module.walk() if isinstance(op, BindSizeOp)]
+        self.guards = guards_by_last_symbol(guards_of(entry_of(module)), [*compilation.program.sizes, *sizes])
         self.sizes: dict[str, int] = {}
         self.checked_segments: set[Segment] = set()
 
@@ -72,7 +75,8 @@ class _SegmentChecker:
     def set_size(self, symbol: str, size: int) -> None:
         """Bind a data-dependent size. Raises OutOfDomainError for a size outside of the program's domain."""
         self.sizes[symbol] = size
-        if size not in self.ranges.get(symbol, SizeRange()) or size != self.sizes[self.equal.get(symbol, symbol)]:
+        is_valid = size in self.ranges.get(symbol, SizeRange()) and all(g.holds(self.sizes) for g in self.guards[symbol])
+        if not is_valid:
             raise OutOfDomainError(
                 f"{self.compilation.program.name}: the data-dependent size {symbol} is {size}, outside of its domain"
             )

@@ -20,14 +20,7 @@ from dlc.dialects.dl.data_dependent.selection import BindSizeOp
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.programs.control import Control, FailOp, captured_values, read_values
 from dlc.dialects.dl.programs.program import SEGMENT, YieldOp
-from dlc.dialects.dl.programs.size_ranges import (
-    equal_sizes,
-    guards_of,
-    set_equal_sizes,
-    set_guards,
-    set_size_ranges,
-    size_ranges,
-)
+from dlc.dialects.dl.programs.size_ranges import guards_of, set_guards, set_size_ranges, size_ranges
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.entry import entry_of
 from dlc.ir import (
@@ -150,8 +143,8 @@ def runs_on_host(op: Operation) -> bool:
 
 
 def _constrained_sizes(module: ModuleOp) -> set[str]:
-    """Return the data-dependent sizes that must equal others or have a fixed value."""
-    return {*equal_sizes(module), *(symbol for symbol, r in size_ranges(module).items() if r.low == r.high)}
+    """Return the sizes that must equal others or have a fixed value."""
+    return {s for guard in guards_of(entry_of(module)) if guard.relation == "==" for s in guard.size.symbols()}
 
 
 def _assign_segments(block: Block, constrained: Collection[str]) -> tuple[dict[Operation, int], set[Operation]]:
@@ -235,7 +228,6 @@ def _build_control_flow(
         assert isinstance(body.last_op, YieldOp)
         main = _build_module(block, [mapper[v] for v in body.last_op.values])
         set_size_ranges(entry_of(main), size_ranges(program.module))
-        set_equal_sizes(entry_of(main), equal_sizes(program.module))
         set_guards(entry_of(main), guards_of(entry_of(program.module)))
         bodies[body] = split(replace(program, module=main, reimport=None)), inputs
     return HostControlFlow(op, bodies)

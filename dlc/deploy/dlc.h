@@ -97,7 +97,7 @@ typedef struct dlc_call {
     void (*parallel)(void *user, void (*task)(void *argument, int64_t), void *argument, int64_t tasks); /* or NULL */
     void *user;
     int64_t required_bytes;   /* result: size of `memory`; may grow when data-dependent sizes become known */
-    int64_t failed_operation; /* result: the size operation, or after these the data-dependent size, that failed */
+    int64_t failed_operation; /* result: the size operation that failed */
     const void *program;      /* result: address of the program */
     const dlc_selector *selectors; /* select one of several programs */
     int64_t selector_count;
@@ -261,7 +261,7 @@ extern "C" {
 #endif
 
 /* The layout of programs and files; the same in program_image.py, container.py and call.ll of the compiler. */
-enum { DLC__VERSION = 26, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 512 };
+enum { DLC__VERSION = 27, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 512 };
 enum { DLC__HUGE_PAGE_THRESHOLD = 4 << 20, DLC__HUGE_PAGE = 2 << 20 };
 enum { DLC__CONSTANT = 0, DLC__SIZE_ARGUMENT = 1, DLC__CHECK_SIZE = 9, DLC__OPERATIONS = 10 };
 enum { DLC__IN_CALL_MEMORY = -2 }; /* `over` of an output that is stored in the memory of the call */
@@ -274,7 +274,7 @@ typedef struct {
     int64_t collectives_slot, collectives, collective_count, collective_numbers, collective_number_count;
     int64_t mesh_axes, mesh_axis_count, shardings, sharding_count, rank;
     int64_t record_words, array_count, symbols, failures, failure_count, failure_values, failure_value_count, text;
-    int64_t requirements, requirement_count, kernels, kernel_count, entries, entry_count, code_bytes;
+    int64_t check_count, requirements, requirement_count, kernels, kernel_count, entries, entry_count, code_bytes;
     int64_t runtime_bytes, call, pool_bytes, pool_init, pool_worker, pool_link, pool_end, crc32c;
 } dlc__image;
 typedef struct { int64_t name, dtype, element_bytes, rank, dims, otherwise, over; } dlc__tensor;
@@ -284,7 +284,7 @@ typedef struct { int64_t name, low, high; } dlc__symbol;
 typedef struct { int64_t slot, number, address; } dlc__slot_init;
 typedef struct { int64_t message, first, count; } dlc__failure;
 typedef struct { int64_t slot, offset; } dlc__value_ref;
-typedef struct { int64_t code, slot, offset, next, low, high, same, requirement; } dlc__size_readback;
+typedef struct { int64_t code, slot, offset, next, initial, first, count; } dlc__size_readback;
 typedef struct { int64_t kind, combine, dtype, bytes, result_bytes, label, first, axis_count, pair_count; } dlc__collective;
 typedef struct { int64_t name, size; } dlc__mesh_axis;
 typedef struct { char magic[8]; uint32_t version, checksum; uint64_t header; int64_t program; } dlc__prefix;
@@ -533,10 +533,24 @@ static int dlc__check_mesh(const dlc__image *image)
     return 1;
 }
 
+/* Returns whether size operations are valid: they refer to earlier ones by indices from the first of them. */
+static int dlc__check_operations(const dlc__image *image, int64_t first, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const dlc__operation *o = dlc__operations(image) + first + i;
+        if (o->kind < 0 || o->kind >= DLC__OPERATIONS) return 0;
+        if (o->kind == DLC__SIZE_ARGUMENT && (o->a < 0 || o->a >= image->symbol_count + image->size_readback_count)) return 0;
+        if (o->kind > DLC__SIZE_ARGUMENT && (o->a < 0 || o->a >= i)) return 0;
+        if (o->kind > DLC__SIZE_ARGUMENT && o->kind < DLC__CHECK_SIZE && (o->b < 0 || o->b >= i)) return 0;
+        if (o->kind == DLC__CHECK_SIZE && (o->b < -1 || o->b >= image->requirement_count)) return 0;
+    }
+    return 1;
+}
+
 /* Returns whether a program is valid, with arrays at offsets between `first` and `last`. */
 static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last)
 {
-    int64_t end = image->code, n = image->operation_count;
+    int64_t end = image->code, n = image->operation_count, checks = image->check_count;
     dlc__image head;
     if (image->bytes < (int64_t)sizeof head || image->bytes > last) return 0;
     memcpy(&head, image, sizeof head);
@@ -549,7 +563,8 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
     if (image->inputs < 0 || image->outputs < 0 || image->inputs > end || image->outputs > end) return 0;
     int64_t tensors = image->inputs + image->outputs;
     if (!dlc__in_bounds(image->tensors, tensors, sizeof(dlc__tensor), end) || !dlc__in_bounds(image->dims, image->dim_count, 8, end)
-        || !dlc__in_bounds(image->operations, n, sizeof(dlc__operation), end) || n > 1 << 16
+        || n < 0 || n > 1 << 16 || checks < 0 || checks > 1 << 16
+        || !dlc__in_bounds(image->operations, n + checks, sizeof(dlc__operation), end)
         || !dlc__in_bounds(image->arrays, image->array_count, sizeof(dlc__array), end)
         || !dlc__in_bounds(image->slot_inits, image->slot_init_count, sizeof(dlc__slot_init), end)
         || !dlc__in_bounds(image->records, image->record_words, 8, end)
@@ -566,14 +581,7 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
         if (!dlc__is_code(image, code[i])) return 0;
     if (image->runtime_bytes < 0 || image->runtime_bytes > image->code_bytes || image->arena < 0 || image->arena >= n) return 0;
     if (!dlc__is_text(image, image->name) || !dlc__is_text(image, image->features)) return 0;
-    for (int64_t i = 0; i < n; i++) {
-        const dlc__operation *o = dlc__operations(image) + i;
-        if (o->kind < 0 || o->kind >= DLC__OPERATIONS) return 0;
-        if (o->kind == DLC__SIZE_ARGUMENT && (o->a < 0 || o->a >= image->symbol_count + image->size_readback_count)) return 0;
-        if (o->kind > DLC__SIZE_ARGUMENT && (o->a < 0 || o->a >= i)) return 0;
-        if (o->kind > DLC__SIZE_ARGUMENT && o->kind < DLC__CHECK_SIZE && (o->b < 0 || o->b >= i)) return 0;
-        if (o->kind == DLC__CHECK_SIZE && (o->b < -1 || o->b >= image->requirement_count)) return 0;
-    }
+    if (!dlc__check_operations(image, 0, n)) return 0;
     const int64_t *dims = (const int64_t *)dlc__at(image, image->dims);
     for (int64_t i = 0; i < image->dim_count; i++)
         if (dims[i] < 0 || dims[i] >= n) return 0;
@@ -609,8 +617,9 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
     for (int64_t i = 0; i < image->size_readback_count; i++)
         if (size_readbacks[i].slot < 0 || size_readbacks[i].slot >= image->slots
             || !dlc__is_record(image, size_readbacks[i].next)
-            || size_readbacks[i].same < -1 || size_readbacks[i].same >= image->symbol_count + i
-            || size_readbacks[i].requirement < -1 || size_readbacks[i].requirement >= image->requirement_count) return 0;
+            || size_readbacks[i].first < n || size_readbacks[i].first > n + checks
+            || size_readbacks[i].count < 0 || size_readbacks[i].count > n + checks - size_readbacks[i].first
+            || !dlc__check_operations(image, size_readbacks[i].first, size_readbacks[i].count)) return 0;
     const int64_t *requirements = (const int64_t *)dlc__at(image, image->requirements);
     for (int64_t i = 0; i < image->requirement_count; i++)
         if (!dlc__is_text(image, requirements[i])) return 0;
@@ -1424,11 +1433,7 @@ static int dlc__refuse_sizes(dlc_context *c)
     const dlc__symbol *symbols = (const dlc__symbol *)dlc__at(image, image->symbols);
     const int64_t *requirements = (const int64_t *)dlc__at(image, image->requirements);
     int64_t failed = c->call.failed_operation, requirement = -1;
-    if (failed >= image->operation_count) {
-        requirement = ((const dlc__size_readback *)dlc__at(image, image->size_readbacks))[failed - image->operation_count].requirement;
-    } else if (dlc__operations(image)[failed].kind == DLC__CHECK_SIZE) {
-        requirement = dlc__operations(image)[failed].b;
-    }
+    if (dlc__operations(image)[failed].kind == DLC__CHECK_SIZE) requirement = dlc__operations(image)[failed].b;
     size_t used = (size_t)snprintf(c->message, DLC__MESSAGE, "%s",
                                    requirement < 0 ? dlc_error(DLC_SIZE) : dlc__text(image, requirements[requirement]));
     for (int64_t i = 0; i < image->symbol_count && used < DLC__MESSAGE; i++)

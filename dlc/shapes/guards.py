@@ -7,7 +7,7 @@ a guard of the program: `N >= 5` for the slice `x[2:5]` of N rows, `N % 2 == 0` 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
@@ -74,6 +74,16 @@ def _as_divisibility(size: Dim) -> tuple[Dim, Size] | None:
                 factor = gcd(*dividend.terms.values()) if isinstance(divisor.simplified(), int) else 1
                 return Dim({m: c // factor for m, c in dividend.terms.items()}), divisor.simplified()
     return None
+
+
+def guards_by_last_symbol(guards: Iterable[Guard], symbols: Sequence[str]) -> dict[str, list[Guard]]:
+    """Return the guards by the last of their symbols, in the order of `symbols`; leave out guards with other symbols."""
+    order = {symbol: k for k, symbol in enumerate(symbols)}
+    by_symbol: dict[str, list[Guard]] = {symbol: [] for symbol in symbols}
+    for guard in guards:
+        if guard.size.symbols() <= order.keys():
+            by_symbol[max(guard.size.symbols(), key=order.__getitem__)].append(guard)
+    return by_symbol
 
 
 class RecordedGuards:

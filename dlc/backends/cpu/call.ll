@@ -17,11 +17,12 @@
 ;     9  fails unless #a >= 0: the sizes of the call are outside of the domain of the program; `b` is the requirement for messages
 ;   array       {i64 offset from the block, bytes, checksum}
 ;   slot init   {i64 slot, operation, address}: slots[slot] = #operation, plus the address of the arena if `address` is 1
-;   readback    {i64 code, slot, offset, next, low, high, same, requirement}: when bytecode stops with this code, the i64 at
-;               slots[slot] + offset is the next data-dependent size. It must be in `low` … `high`, and equal to the size with
-;               index `same` unless that is negative. All operations are evaluated again, with `low` for sizes not computed yet,
-;               and execution resumes `next` bytes from the first record. Data in the arena stays valid: buffers whose size
-;               depends on the new size are placed after all others. If the memory is too small now, the call must be repeated.
+;   readback    {i64 code, slot, offset, next, initial, first, count}: when bytecode stops with this code, the i64 at
+;               slots[slot] + offset is the next data-dependent size. `count` operations from index `first` on, which refer to
+;               each other by indices from there, check it; they follow the operations of all calls. Then these are evaluated
+;               again, with `initial` for sizes not computed yet, and execution resumes `next` bytes from the first record. Data
+;               in the arena stays valid: buffers whose size depends on the new size are placed after all others. If the memory
+;               is too small now, the call must be repeated.
 ;
 ; The return codes of a call are those of dlc.h; negative ones are specific to the program.
 
@@ -204,6 +205,29 @@ end:
   ret i64 0
 }
 
+; Checks the data-dependent size of a readback, which is in `sizes`; returns what @compute returns.
+define private i64 @check_size(ptr %operations, ptr %readback, ptr %sizes, ptr %failed.at) {
+entry:
+  %first.at = getelementptr i64, ptr %readback, i64 5
+  %count.at = getelementptr i64, ptr %readback, i64 6
+  %first = load i64, ptr %first.at
+  %count = load i64, ptr %count.at
+  %checks = getelementptr [3 x i64], ptr %operations, i64 %first
+  %values = alloca i64, i64 %count
+  %code = call i64 @compute(ptr %checks, i64 %count, ptr %values, ptr %sizes, ptr %failed.at)
+  %valid = icmp eq i64 %code, 0
+  br i1 %valid, label %end, label %fail
+
+fail:
+  %failed = load i64, ptr %failed.at
+  %index = add i64 %first, %failed
+  store i64 %index, ptr %failed.at
+  br label %end
+
+end:
+  ret i64 %code
+}
+
 ; Initializes the slots that hold sizes and task counts, and those that hold addresses in the arena.
 define private void @initialize_slots(ptr %inits, i64 %count, ptr %values, ptr %slots, ptr %arena) {
 entry:
@@ -335,8 +359,8 @@ copy.one:
 
 reset:
   ; The sizes from here on are not known yet.
-  %known = phi i64 [ %symbol.count, %copy.size ], [ %known.count, %size.known ]
-  %record = phi ptr [ %records, %copy.size ], [ %following, %size.known ]
+  %known = phi i64 [ %symbol.count, %copy.size ], [ %known.count, %read ]
+  %record = phi ptr [ %records, %copy.size ], [ %following, %read ]
   br label %reset.next
 
 reset.next:
@@ -347,7 +371,7 @@ reset.next:
 reset.one:
   %reset.at = getelementptr i64, ptr %sizes, i64 %k
   %reset.readback = sub i64 %k, %symbol.count
-  %initial.at = getelementptr [8 x i64], ptr %readbacks, i64 %reset.readback, i64 4
+  %initial.at = getelementptr [7 x i64], ptr %readbacks, i64 %reset.readback, i64 4
   %initial = load i64, ptr %initial.at
   store i64 %initial, ptr %reset.at
   %k.next = add i64 %k, 1
@@ -500,7 +524,7 @@ find.readback:
   br i1 %no.readback, label %end, label %compare
 
 compare:
-  %readback = getelementptr [8 x i64], ptr %readbacks, i64 %q
+  %readback = getelementptr [7 x i64], ptr %readbacks, i64 %q
   %readback.code = load i64, ptr %readback
   %is.it = icmp eq i64 %readback.code, %ended
   br i1 %is.it, label %read, label %another
@@ -523,44 +547,14 @@ read:
   %following = getelementptr i8, ptr %records, i64 %on
   %size.index = add i64 %symbol.count, %q
   %known.count = add i64 %size.index, 1
-  ; A size must be in 0 … 2^40.
-  %no.count = icmp ugt i64 %count, 1099511627776
-  br i1 %no.count, label %bad.count, label %range
-
-bad.count:
-  ret i64 3
-
-range:
-  %low.at = getelementptr i64, ptr %readback, i64 4
-  %high.at = getelementptr i64, ptr %readback, i64 5
-  %same.at = getelementptr i64, ptr %readback, i64 6
-  %low = load i64, ptr %low.at
-  %high = load i64, ptr %high.at
-  %same = load i64, ptr %same.at
-  %under = icmp slt i64 %count, %low
-  %beyond = icmp sgt i64 %count, %high
-  %outside = or i1 %under, %beyond
-  br i1 %outside, label %rejected, label %equal
-
-equal:
-  %free = icmp slt i64 %same, 0
-  br i1 %free, label %size.known, label %twin
-
-twin:
-  %twin.at = getelementptr i64, ptr %sizes, i64 %same
-  %other = load i64, ptr %twin.at
-  %is.same = icmp eq i64 %other, %count
-  br i1 %is.same, label %size.known, label %rejected
-
-rejected:
-  %rejected.index = add i64 %operation.count, %q
-  store i64 %rejected.index, ptr %failed.at
-  ret i64 1
-
-size.known:
   %size.known.at = getelementptr i64, ptr %sizes, i64 %size.index
   store i64 %count, ptr %size.known.at
-  br label %reset
+  %checked = call i64 @check_size(ptr %operations, ptr %readback, ptr %sizes, ptr %failed.at)
+  %valid = icmp eq i64 %checked, 0
+  br i1 %valid, label %reset, label %rejected
+
+rejected:
+  ret i64 %checked
 
 end:
   %whole = icmp eq i64 %ended, 0

@@ -1,11 +1,8 @@
 ; Execution of programs with data-dependent sizes, in calls from Python (runtime/cpu/data_dependent_sizes.py). When a size has
 ; been computed, the operations that depend on it are evaluated again here. Python is involved only if memory is too small.
 ;
-; Operations and slot inits are those of call.ll. Structures, in memory order:
+; Operations, slot inits and readbacks are those of call.ll. Structures, in memory order:
 ;
-;   readback    {i64 code, slot, offset, next, low, high, same, requirement}: when bytecode stops with this code, the i64 at
-;               slots[slot] + offset is the next data-dependent size, and execution resumes `next` bytes from the first record.
-;               The size must be in `low` … `high`, and equal to the size with index `same` unless that is negative.
 ;   capacity    {i64 operation, bytes}: an output needs #operation bytes; `bytes` are allocated for it
 
 %Sizing = type {
@@ -16,14 +13,13 @@
   ptr,         ;  4 size readbacks
   i64,         ;  5 number of size readbacks
   i64,         ;  6 number of size arguments
-  ptr,         ;  7 values of data-dependent sizes before they are computed: their lower bounds
-  i64,         ;  8 index of the operation that computes the byte size of the arena
-  i64,         ;  9 number of outputs with data-dependent shapes
-  ptr,         ; 10 bytecode
-  ptr,         ; 11 the size arguments, then the data-dependent sizes; negative: outside of the domain
-  ptr,         ; 12 the results of the operations in this call
-  ptr,         ; 13 a capacity for each output with a data-dependent shape
-  i64          ; 14 allocated bytes of the arena
+  i64,         ;  7 index of the operation that computes the byte size of the arena
+  i64,         ;  8 number of outputs with data-dependent shapes
+  ptr,         ;  9 bytecode
+  ptr,         ; 10 the size arguments, then the data-dependent sizes; negative: outside of the domain
+  ptr,         ; 11 the results of the operations in this call
+  ptr,         ; 12 a capacity for each output with a data-dependent shape
+  i64          ; 13 allocated bytes of the arena
 }
 
 ; Like dlc_execute, but handles size readbacks. It returns the stop code of a readback that Python must handle: the memory is
@@ -32,7 +28,7 @@ define i64 @dlc_execute_data_dependent(ptr %sizing, ptr %from, i64 %limit, ptr %
 entry:
   %readbacks.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 4
   %readback.count.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 5
-  %records.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 10
+  %records.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 9
   %readbacks = load ptr, ptr %readbacks.at
   %readback.count = load i64, ptr %readback.count.at
   %records = load ptr, ptr %records.at
@@ -49,7 +45,7 @@ look:
   br i1 %none, label %end, label %compare
 
 compare:
-  %readback = getelementptr [8 x i64], ptr %readbacks, i64 %k
+  %readback = getelementptr [7 x i64], ptr %readbacks, i64 %k
   %code = load i64, ptr %readback
   %k.next = add i64 %k, 1
   %is.it = icmp eq i64 %code, %ended
@@ -78,16 +74,13 @@ entry:
   %failed = alloca i64
   %slot.at = getelementptr i64, ptr %readback, i64 1
   %offset.at = getelementptr i64, ptr %readback, i64 2
-  %low.at = getelementptr i64, ptr %readback, i64 4
-  %high.at = getelementptr i64, ptr %readback, i64 5
-  %same.at = getelementptr i64, ptr %readback, i64 6
+  %readbacks.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 4
   %symbol.count.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 6
-  %sizes.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 11
+  %sizes.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 10
   %slot = load i64, ptr %slot.at
   %offset = load i64, ptr %offset.at
-  %low = load i64, ptr %low.at
-  %high = load i64, ptr %high.at
-  %same = load i64, ptr %same.at
+  %operations = load ptr, ptr %sizing
+  %readbacks = load ptr, ptr %readbacks.at
   %symbol.count = load i64, ptr %symbol.count.at
   %sizes = load ptr, ptr %sizes.at
   %base.at = getelementptr ptr, ptr %slots, i64 %slot
@@ -97,32 +90,18 @@ entry:
   %size.index = add i64 %symbol.count, %k
   %size.at = getelementptr i64, ptr %sizes, i64 %size.index
   %before = load i64, ptr %size.at
-  %free = icmp slt i64 %same, 0
-  br i1 %free, label %known, label %twin
-
-twin:
-  %twin.at = getelementptr i64, ptr %sizes, i64 %same
-  %other = load i64, ptr %twin.at
-  %is.same = icmp eq i64 %other, %count
-  br i1 %is.same, label %known, label %forget.it
+  store i64 %count, ptr %size.at
+  %checked = call i64 @check_size(ptr %operations, ptr %readback, ptr %sizes, ptr %failed)
+  %valid = icmp eq i64 %checked, 0
+  br i1 %valid, label %known, label %forget.it
 
 known:
   %is.known = icmp eq i64 %count, %before
-  br i1 %is.known, label %yes, label %range
-
-range:
-  store i64 -1, ptr %size.at
-  %under = icmp slt i64 %count, %low
-  %over = icmp sgt i64 %count, %high
-  %outside = or i1 %under, %over
-  br i1 %outside, label %no, label %forget
+  br i1 %is.known, label %yes, label %forget
 
 forget:
-  %initial.sizes.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 7
   %readback.count.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 5
-  %initial.sizes = load ptr, ptr %initial.sizes.at
   %readback.count = load i64, ptr %readback.count.at
-  store i64 %count, ptr %size.at
   %first = add i64 %k, 1
   br label %forget.one
 
@@ -132,7 +111,7 @@ forget.one:
   br i1 %all.forgotten, label %settle, label %forgotten
 
 forgotten:
-  %assumed.at = getelementptr i64, ptr %initial.sizes, i64 %later
+  %assumed.at = getelementptr [7 x i64], ptr %readbacks, i64 %later, i64 4
   %later.index = add i64 %symbol.count, %later
   %later.at = getelementptr i64, ptr %sizes, i64 %later.index
   %assumed = load i64, ptr %assumed.at
@@ -142,8 +121,7 @@ forgotten:
 
 settle:
   %operation.count.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 1
-  %values.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 12
-  %operations = load ptr, ptr %sizing
+  %values.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 11
   %operation.count = load i64, ptr %operation.count.at
   %values = load ptr, ptr %values.at
   %code = call i64 @compute(ptr %operations, i64 %operation.count, ptr %values, ptr %sizes, ptr %failed)
@@ -151,10 +129,10 @@ settle:
   br i1 %computed, label %room, label %forget.it
 
 room:
-  %arena.operation.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 8
-  %result.count.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 9
-  %rooms.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 13
-  %arena.room.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 14
+  %arena.operation.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 7
+  %result.count.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 8
+  %rooms.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 12
+  %arena.room.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 13
   %arena.operation = load i64, ptr %arena.operation.at
   %result.count = load i64, ptr %result.count.at
   %rooms = load ptr, ptr %rooms.at
@@ -192,11 +170,8 @@ init:
 
 forget.it:
   store i64 -1, ptr %size.at
-  br label %no
+  ret i1 false
 
 yes:
   ret i1 true
-
-no:
-  ret i1 false
 }

@@ -12,49 +12,47 @@ from dlc.runtime.cpu.record_table import RecordTable
 from dlc.runtime.cpu.slot_inits import SlotInit
 from dlc.runtime.program.host_program import SetSize
 from dlc.runtime.program.size_operations import SizeOperations
+from dlc.shapes.size_code import Operation
 
 # Index of the arena capacity in the struct %Sizing of data_dependent_sizes.ll, in 8-byte words.
-_ARENA_CAPACITY_WORD = 14
+_ARENA_CAPACITY_WORD = 13
 
 
 @dataclass(frozen=True)
 class SetSizeRecord:
-    """A readback of a data-dependent size: stop code, buffer reference of the value, byte offset of the next record,
-    the valid range, the index of a size that it must equal (-1: none), and the index of the requirement for messages.
-    A size that Python computes has no stop record.
+    """A readback of a data-dependent size: stop code, buffer reference of the value, byte offset of the next record, the value
+    before it is known, and the operations that check it. A size that Python computes has no stop record.
     """
 
     code: int
     slot: int
     offset: int
     next_record: int
-    low: int
-    high: int
-    same: int
-    requirement: int
+    initial: int
+    first_check: int
+    check_count: int
 
 
 # No record has this stop code.
-_SET_BY_PYTHON = SetSizeRecord(1, 0, 0, 0, 0, 0, -1, -1)
+_SET_BY_PYTHON = 1, 0, 0, 0
 
 
-def set_size_records(operations: SizeOperations, table: RecordTable) -> list[SetSizeRecord]:
-    """Return the readback of each data-dependent size, in the order in which the sizes become known."""
-    host = operations.host
-    indices = {symbol: k for k, symbol in enumerate(host.symbols)}
-    rows = {
-        stop.symbol: SetSizeRecord(
-            -k,
-            *stop.ref,
-            8 * following,
-            *operations.bounds(stop.symbol),
-            indices.get(host.equal.get(stop.symbol, ""), -1),
-            operations.requirement(f"data-dependent {operations.domain_text(stop.symbol)}"),
-        )
+def size_tables(operations: SizeOperations, table: RecordTable) -> tuple[list[Operation], list[SetSizeRecord]]:
+    """Return the operations of a program, followed by the checks of its data-dependent sizes; and the readback of each of these
+    sizes, in the order in which they become known.
+    """
+    host, rows = operations.host, [*operations.code.native_operations]
+    stops = {
+        stop.symbol: (-k, *stop.ref, 8 * following)
         for k, (stop, following) in enumerate(table.stops, 1)
         if isinstance(stop, SetSize)
     }
-    return [rows.get(symbol, _SET_BY_PYTHON) for symbol in host.data_dependent_sizes]
+    readbacks: list[SetSizeRecord] = []
+    for symbol, initial in zip(host.data_dependent_sizes, host.initial_sizes, strict=True):
+        checks = operations.checks(symbol)
+        readbacks.append(SetSizeRecord(*stops.get(symbol, _SET_BY_PYTHON), initial, len(rows), len(checks)))
+        rows += checks
+    return rows, readbacks
 
 
 class SizingConstants:
@@ -62,7 +60,6 @@ class SizingConstants:
 
     Attributes:
         first_record: The address of the program's bytecode.
-        initial_sizes: The values of data-dependent sizes before they are computed: their lower bounds.
         arena: Index of the operation that computes the byte size of the arena.
         outputs: Index of the operation that computes the byte size of each output with a data-dependent shape.
     """
@@ -73,11 +70,11 @@ class SizingConstants:
         host, self.arena, self.first_record = operations.host, arena, first_record
         self.outputs = {k: operations.bytes(info) for info, k in operations.data_dependent_outputs()}
         self.symbol_count, self.data_dependent_count = len(host.input_symbols), len(host.data_dependent_sizes)
-        readbacks = [astuple(record) for record in set_size_records(operations, table)]
+        self.operation_count = len(operations.code.operations)
+        rows, readbacks = size_tables(operations, table)
         self.operations, self.slot_inits, self.readbacks = (
-            np.array(rows, np.int64) for rows in (operations.code.native_operations, slot_inits, readbacks)
+            np.array(table, np.int64) for table in (rows, slot_inits, [astuple(record) for record in readbacks])
         )
-        self.initial_sizes = np.array(host.initial_sizes, np.int64)
 
 
 class SizingState:
@@ -86,21 +83,16 @@ class SizingState:
     def __init__(self, constants: SizingConstants) -> None:
         self._constants = constants
         self._sizes = np.zeros(constants.symbol_count + constants.data_dependent_count, np.int64)
-        self._operation_results = np.zeros(len(constants.operations), np.int64)
+        self._operation_results = np.zeros(constants.operation_count, np.int64)
         self._capacities = np.array([(operation, 0) for operation in constants.outputs.values()], np.int64)
         fields = [
             *(
                 address_of(constants.operations),
-                len(constants.operations),
+                constants.operation_count,
                 address_of(constants.slot_inits),
                 len(constants.slot_inits),
             ),
-            *(
-                address_of(constants.readbacks),
-                constants.data_dependent_count,
-                constants.symbol_count,
-                address_of(constants.initial_sizes),
-            ),
+            *(address_of(constants.readbacks), constants.data_dependent_count, constants.symbol_count),
             *(constants.arena, len(constants.outputs), constants.first_record),
             *map(address_of, (self._sizes, self._operation_results, self._capacities)),
             0,

@@ -21,7 +21,7 @@ from dlc.runtime.collectives.mesh import Mesh, RankPlacement
 from dlc.runtime.collectives.operations import permute_routes
 from dlc.runtime.cpu.code.entry_stub import ENTRY_BYTES, entry_code
 from dlc.runtime.cpu.code.loader import CODE_ALIGNMENT, MachineCode, link_object
-from dlc.runtime.cpu.data_dependent_sizes import set_size_records
+from dlc.runtime.cpu.data_dependent_sizes import size_tables
 from dlc.runtime.cpu.kernel_object import KernelObject
 from dlc.runtime.cpu.record_table import Task, assemble_records
 from dlc.runtime.cpu.slot_inits import slot_inits
@@ -48,7 +48,7 @@ FIELDS = (
     *("collectives", "collective_count", "collective_numbers", "collective_number_count", "mesh_axes", "mesh_axis_count"),
     *("shardings", "sharding_count", "rank"),
     *("record_words", "array_count", "symbols", "failures", "failure_count", "failure_values", "failure_value_count", "text"),
-    *("requirements", "requirement_count", "kernels", "kernel_count", "entries", "entry_count", "code_bytes"),
+    *("check_count", "requirements", "requirement_count", "kernels", "kernel_count", "entries", "entry_count", "code_bytes"),
     *("runtime_bytes", "call", "pool_bytes", "pool_init", "pool_worker", "pool_link", "pool_end", "crc32c"),
 )
 HEADER_BYTES = ENTRY_BYTES + len(MAGIC) + 8 * len(FIELDS)
@@ -171,12 +171,14 @@ class _ImageWriter:
         self.fields["machine"] = architecture_of(self.program.target).machine
         self.fields |= {"features": self._text(" ".join(flags_of(self.program.target)))}
         self._table("dims", "dim_count", [(dim,) for dim in dims])
-        self._table("operations", "operation_count", self.sizes.native_operations)
+        self.fields["operation_count"] = len(self.sizes.operations)
+        operations, readbacks = size_tables(self.size_operations, self.bytecode)
+        self.fields["check_count"] = len(operations) - len(self.sizes.operations)
+        self._table("operations", None, operations)
         self._table("arrays", "array_count", [*self.weights, *self.defaults.values()])
         self.fields["weight_count"] = len(self.weights)
         self._table("slot_inits", "slot_init_count", inits)
-        readbacks = [astuple(record) for record in set_size_records(self.size_operations, self.bytecode)]
-        self._table("size_readbacks", "size_readback_count", readbacks)
+        self._table("size_readbacks", "size_readback_count", list(map(astuple, readbacks)))
         self._table("symbols", "symbol_count", symbols)
         requirements = [(self._text(text),) for text in self.size_operations.requirements]
         self._table("requirements", "requirement_count", requirements)

@@ -24,7 +24,7 @@ from dlc.runtime.collectives.mesh import RankPlacement
 from dlc.runtime.python_ops.control import format_print
 from dlc.runtime.python_ops.registry import OpSetting
 from dlc.shapes.dims import Size, product, substitute
-from dlc.shapes.guards import Guard
+from dlc.shapes.guards import Guard, guards_by_last_symbol
 from dlc.shapes.input_sizes import bind_sizes, solvable_axes
 from dlc.shapes.ranges import SizeRange, require_in_range
 
@@ -274,7 +274,6 @@ class HostProgram:
         regions: For each region of the arena, byte sizes; it is as large as the largest of them.
         loop_slots: The number of slots that loops set.
         ranges: The range of each restricted symbol.
-        equal: The size that each restricted data-dependent size must equal.
         guards: Conditions on sizes, with what requires them; ranges imply some of them.
         donors: The input that each donated output overwrites; both by index.
         placement: The mesh of a program that ranks run; None for a program of one process.
@@ -288,7 +287,6 @@ class HostProgram:
     regions: tuple[tuple[Size, ...], ...] = ()
     loop_slots: int = 0
     ranges: Mapping[str, SizeRange] = field(default_factory=dict[str, SizeRange])
-    equal: Mapping[str, str] = field(default_factory=dict[str, str])
     guards: tuple[Guard, ...] = ()
     donors: Mapping[int, int] = field(default_factory=dict[int, int])
     placement: RankPlacement | None = None
@@ -297,6 +295,11 @@ class HostProgram:
     def input_symbols(self) -> tuple[str, ...]:
         """The symbols that input axes determine, in the order of the inputs."""
         return tuple(solvable_axes([info.shape for info in self.inputs]))
+
+    @cached_property
+    def guards_by_symbol(self) -> dict[str, list[Guard]]:
+        """The guards by the size that becomes known last of those that they depend on."""
+        return guards_by_last_symbol(self.guards, self.symbols)
 
     @property
     def input_guards(self) -> list[Guard]:

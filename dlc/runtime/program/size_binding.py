@@ -71,12 +71,13 @@ def validate_size(
     message = f"the data-dependent size {symbol} of {', '.join(map(str, program.inputs))} is {size}"
     if not 0 <= size <= MAX_SIZE:
         raise ModelError(message)
-    range_, equal_size = program.ranges.get(symbol), program.equal.get(symbol)
+    range_, guards = program.ranges.get(symbol), program.guards_by_symbol[symbol]
+    if guards:
+        sizes = {**program.sizes(shapes), **dict(zip(program.data_dependent_sizes, data_dependent_sizes, strict=False))}
+        for guard in guards:
+            if not guard.holds({**sizes, symbol: size}):
+                others = "".join(f", {s} = {sizes[s]}" for s in sorted(guard.size.symbols() - {symbol}))
+                raise OutOfDomainError(f"{message}{others}; {guard.description}")
     if range_ is not None and size not in range_:
         raise OutOfDomainError(f"{message}; the program is compiled for {range_}")
-    if equal_size is not None:
-        known_sizes = zip(program.data_dependent_sizes, data_dependent_sizes, strict=False)
-        expected = {**program.sizes(shapes), **dict(known_sizes)}[equal_size]
-        if size != expected:
-            raise OutOfDomainError(f"{message}; the program is compiled for {equal_size}, which is {expected}")
     return size

@@ -9,9 +9,9 @@ from dlc.errors import ModelError
 from dlc.runtime.program.bounds import BoundsChecks, candidates_for_max
 from dlc.runtime.program.host_program import FIRST_INPUT_SLOT, HostProgram
 from dlc.shapes.dims import Dim, Size, is_symbol, product
-from dlc.shapes.guards import SizeBounds
+from dlc.shapes.guards import Guard, SizeBounds
 from dlc.shapes.ranges import SizeRange
-from dlc.shapes.size_code import SizeCode
+from dlc.shapes.size_code import Operation, SizeCode
 
 # Larger than any memory, and small enough to be multiplied without overflow.
 MAX_SIZE = 1 << 40
@@ -25,13 +25,18 @@ class SizeOperations:
     """
 
     def __init__(self, host: HostProgram, alignment: int = ALIGNMENT_BYTES) -> None:
-        _require_defined_symbols(host)
+        if len(set(host.symbols)) < len(host.symbols):
+            raise ModelError(f"one of the sizes {', '.join(host.symbols)} is defined twice")
         self.host, self.alignment = host, alignment
         self.code = SizeCode(host.symbols)
         # What sizes of a call may violate, for messages.
         self.requirements: list[str] = []
-        self._require_ranges()
-        self._require_guards()
+        for symbol in host.input_symbols:
+            self._require_range(self.code, symbol)
+        for size in dict.fromkeys(size for info in host.inputs for size in info.shape if not is_symbol(size)):
+            if not isinstance(size, int):
+                self.code.require_fit(self.code.operation_of(size))
+        self._require_guards(self.code, host.input_guards)
         self._require_bounds()
 
     def bounds(self, symbol: str) -> tuple[int, int]:
@@ -70,27 +75,33 @@ class SizeOperations:
         return self.requirements.index(text)
 
     def domain_text(self, symbol: str) -> str:
-        """Describe the sizes of a symbol that the program supports: the guards that restrict it, another size, or a range."""
-        guards = [guard.description for guard in self.host.guards if symbol in guard.size.symbols()]
+        """Describe the sizes of a symbol that the program supports: the guards that restrict it, or a range."""
+        is_input = symbol in self.host.input_symbols
+        guards = self.host.input_guards if is_input else self.host.guards_by_symbol[symbol]
+        texts = [guard.description for guard in guards if symbol in guard.size.symbols()]
         low, high = self.bounds(symbol)
-        if symbol in self.host.equal:
-            return f"size {symbol} must equal {self.host.equal[symbol]}"
-        return "; ".join(guards) or f"size {symbol} must be in {SizeRange(low, None if high == MAX_SIZE else high)}"
+        kind = "size" if is_input else "data-dependent size"
+        return "; ".join(texts) or f"{kind} {symbol} must be in {SizeRange(low, None if high == MAX_SIZE else high)}"
 
-    def _require_ranges(self) -> None:
-        for symbol in self.host.input_symbols:
-            low, high = map(self.code.operation_of, self.bounds(symbol))
-            size, requirement = self.code.operation_of(Dim.symbol(symbol)), self.requirement(self.domain_text(symbol))
-            self.code.require_fit(self.code.difference(size, low), requirement)
-            self.code.require_fit(self.code.difference(high, size), requirement)
+    def checks(self, symbol: str) -> list[Operation]:
+        """Return the operations that check a data-dependent size as soon as it is known; they refer to each other only."""
+        code = SizeCode(self.host.symbols)
+        size, one = map(code.operation_of, (Dim.symbol(symbol), 1))
+        code.require(size, one)
+        code.require(code.difference(code.operation_of(MAX_SIZE), size), one)
+        self._require_range(code, symbol)
+        self._require_guards(code, self.host.guards_by_symbol[symbol])
+        return code.native_operations
 
-    def _require_guards(self) -> None:
-        code, operation_of = self.code, self.code.operation_of
-        for size in dict.fromkeys(size for info in self.host.inputs for size in info.shape if not is_symbol(size)):
-            if not isinstance(size, int):
-                code.require_fit(operation_of(size))
-        bounds = SizeBounds(self.host.ranges)
-        for guard in self.host.input_guards:
+    def _require_range(self, code: SizeCode, symbol: str) -> None:
+        low, high = map(code.operation_of, self.bounds(symbol))
+        size, requirement = code.operation_of(Dim.symbol(symbol)), self.requirement(self.domain_text(symbol))
+        code.require_fit(code.difference(size, low), requirement)
+        code.require_fit(code.difference(high, size), requirement)
+
+    def _require_guards(self, code: SizeCode, guards: Iterable[Guard]) -> None:
+        operation_of, bounds = code.operation_of, SizeBounds(self.host.ranges)
+        for guard in guards:
             if bounds.decide(guard):
                 continue
             size, requirement = operation_of(guard.size), self.requirement(guard.description)
@@ -120,15 +131,6 @@ class SizeOperations:
         """Return the number of data-dependent sizes that must be known before these sizes can be computed."""
         order = {symbol: k for k, symbol in enumerate(self.host.data_dependent_sizes, 1)}
         return max((order.get(symbol, 0) for size in sizes for symbol in Dim.lift(size).symbols()), default=0)
-
-
-def _require_defined_symbols(host: HostProgram) -> None:
-    if len(set(host.symbols)) < len(host.symbols):
-        raise ModelError(f"one of the sizes {', '.join(host.symbols)} is defined twice")
-    for symbol, equal_size in host.equal.items():
-        earlier = host.symbols[: host.symbols.index(symbol)] if symbol in host.data_dependent_sizes else ()
-        if equal_size not in earlier:
-            raise ModelError(f"{symbol} must equal {equal_size}, which is not known before {symbol}")
 
 
 def _bytes(info: TensorInfo) -> Size:

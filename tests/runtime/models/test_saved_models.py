@@ -223,8 +223,8 @@ SPECIALIZATIONS: dict[str, Callable[[dict[str, Any]], object]] = {
     "a size that is not a number": lambda m: m["specializations"][1][1].__setitem__(0, {"n": ["n", "n"]}),
     "no domain": lambda m: m["specializations"][0].__setitem__(1, [3]),
     "a size that has to be a number": lambda m: m["specializations"][0][1].__setitem__(1, [["n", 3]]),
-    "an equal size that is none": lambda m: m["specializations"][0][3]["equal"].__setitem__("q", "n"),
-    "a size that has to be none": lambda m: m["specializations"][0][3]["equal"].__setitem__("nonzero_0", "q"),
+    "a guard without an origin": lambda m: m["specializations"][0][3]["guards"].append(["nonzero_0", "=="]),
+    "a guard with an unknown relation": lambda m: m["specializations"][0][3]["guards"].append(["nonzero_0", "<", ""]),
 }
 VARIANTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "a value of no input": lambda m: m["values"].__setitem__(0, "z"),

@@ -17,8 +17,6 @@ from dlc.shapes.ranges import SizeRange
 
 # The attribute of a function with the ranges of its symbolic sizes.
 RANGES = "ranges"
-# The attribute of a function with its data-dependent sizes and the size that each must equal.
-EQUAL = "equal"
 # Further conditions on sizes under which the program is valid.
 GUARDS = "guards"
 
@@ -31,22 +29,6 @@ def size_ranges(module: ModuleOp) -> dict[str, SizeRange]:
         if isinstance(op, func.FuncOp) and isinstance(range_attr, DictionaryAttr):
             ranges |= {name: SizeRange(*ints(ends)) for name, ends in range_attr.data.items()}
     return ranges
-
-
-def equal_sizes(module: ModuleOp) -> dict[str, str]:
-    """Return a map from data-dependent sizes to the size that each must equal, by symbol."""
-    equalities: dict[str, str] = {}
-    for op in module.ops:
-        equal_attr = op.attributes.get(EQUAL)
-        if isinstance(op, func.FuncOp) and isinstance(equal_attr, DictionaryAttr):
-            equalities |= {name: other.data for name, other in equal_attr.data.items() if isinstance(other, StringAttr)}
-    return equalities
-
-
-def set_equal_sizes(function: func.FuncOp, equal: Mapping[str, str]) -> None:
-    """Store which sizes must be equal, if there are any, as an attribute of a function."""
-    if equal:
-        function.attributes[EQUAL] = DictionaryAttr({name: StringAttr(other) for name, other in equal.items()})
 
 
 def representative(size: Size, ranges: Mapping[str, SizeRange]) -> int:
