@@ -64,6 +64,7 @@ class Program:
         reimport: Imports the model again for other shapes of some inputs.
         defaults: Values of inputs that a call may omit.
         io_signature: The value types of the model's inputs and outputs, if not all of them are tensors.
+        mutations: The outputs that are new values of inputs, by the name of the output, and these inputs.
         module_owner: Keeps the module alive as long as this program or one derived from it is in use.
     """
 
@@ -75,6 +76,7 @@ class Program:
     reimport: Callable[[Mapping[str, TensorShape]], Program] | None = None
     defaults: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])
     io_signature: IOSignature | None = None
+    mutations: Mapping[str, str] = field(default_factory=dict[str, str])
     module_owner: OpOwner | None = None
 
     @property

@@ -41,6 +41,9 @@ def compile_on_mesh(
     """
     if program.io_signature is not None:
         raise UnsupportedError(f"{program.name}: inputs and outputs that are not tensors cannot be sharded")
+    if program.mutations:
+        mutated = ", ".join(program.mutations.values())
+        raise UnsupportedError(f"{program.name}: the call mutates {mutated}, which is not supported on a mesh")
     # Join the job first: the number of threads depends on the number of ranks.
     transport_of(mesh)
     annotations = [None] * len(program.inputs) if inputs is None else inputs

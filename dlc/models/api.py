@@ -126,15 +126,15 @@ def from_torch(
 
     Inputs are named like the arguments of `forward`, outputs by their position in the result: `output`, `output0`,
     `last_hidden_state`. `dynamic_shapes` is that of torch.export.export; dynamic dimensions compile to one dynamic-shape
-    program where possible. Parameters and buffers become weights with their current values. See `compile_model` for `target`
-    and `progress`, and `CompileOptions` for the options.
+    program where possible. Parameters and buffers become weights with their current values. Buffers that a call mutates become
+    inputs that it may omit. Inputs that it mutates must be writable. See `compile_model` for `target` and `progress`, and
+    `CompileOptions` for the options.
 
     With a `mesh`, all ranks run the model together (docs/distributed.md), on equal global arrays. `placements` annotates inputs
     and parameters by name, such as `0.weight`: DTensor's placements, one for each axis of the mesh, or a `dlc.P`.
 
-    Raises UnsupportedError for a module that mutates its buffers, and if PyTorch is not installed. It also raises
-    UnsupportedError for operators without a rule in dlc: the message lists all of them with the lines that call them. Raises
-    ModelError for a module that torch cannot export.
+    Raises UnsupportedError if PyTorch is not installed, and for operators without a rule in dlc: the message lists all of them
+    with the lines that call them. Raises ModelError for a module that torch cannot export.
     """
     # torch is an optional dependency.
     from dlc.pytorch.exported_programs import exported_model

@@ -23,6 +23,7 @@ from dlc.models.target_descriptions import target_description
 from dlc.options import Options
 from dlc.runtime.models.io_conversion import ConvertedModel
 from dlc.runtime.models.model import Model
+from dlc.runtime.models.mutating_model import MutatingModel
 from dlc.runtime.models.specializations import Specialization
 from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
 from dlc.shapes.dims import is_static, substitute
@@ -200,9 +201,10 @@ class _FileCompilation:
                 examine(error.inputs, ())
                 return self._compile_per_call(model, error)
             examine(program.inputs if program.io_signature is None else program.io_signature.inputs, program.defaults)
-        # A model with converted inputs or outputs is cached under the key of its program.
-        file = file.after_import(program.files) if file is not None and program.io_signature is None else None
-        program, io_signature = program.owning_module(), program.io_signature
+        # A model with converted or mutated inputs is cached under the key of its program.
+        is_plain = program.io_signature is None and not program.mutations
+        file = file.after_import(program.files) if file is not None and is_plain else None
+        program, io_signature, mutations = program.owning_module(), program.io_signature, program.mutations
 
         def rebuild_module() -> ModuleOp:
             return import_program(model, self.input_shapes, self.values, self.transform).module
@@ -210,6 +212,8 @@ class _FileCompilation:
         compiled = compile(
             program, self.target, self.options, report=self.report, progress=progress, file=file, rebuild_module=rebuild_module
         )
+        if mutations:
+            return MutatingModel(compiled, mutations)
         return compiled if io_signature is None else ConvertedModel(compiled, io_signature)
 
     def _compile_per_call(self, source: Path | bytes | ModelFile, error: SpecializationRequiredError) -> Model:

@@ -31,7 +31,22 @@ def split_complex_values(graph: FxGraph) -> FxGraph:
             continue
         nodes += [FxNode(f"{value.name}.output.{part}", part, [value]) for part in _PARTS]
         values += [ValueRef(f"{value.name}.output.{part}") for part in _PARTS]
-    return replace(graph, inputs=inputs, nodes=nodes, outputs=outputs, values=values)
+    mutations = dict(
+        pair for output in graph.outputs if output.name in graph.mutations for pair in _split_mutation(graph, output)
+    )
+    defaults = {
+        part.name: array
+        for info in graph.inputs
+        if info.name in graph.defaults
+        for part, array in zip(_parts(info), split_arrays([graph.defaults[info.name]]), strict=True)
+    }
+    return replace(graph, inputs=inputs, nodes=nodes, outputs=outputs, values=values, mutations=mutations, defaults=defaults)
+
+
+def _split_mutation(graph: FxGraph, output: TensorInfo) -> Iterator[tuple[str, str]]:
+    mutated = next(info for info in graph.inputs if info.name == graph.mutations[output.name])
+    for new_value, value in zip(_parts(output), _parts(mutated), strict=True):
+        yield new_value.name, value.name
 
 
 def _parts(info: TensorInfo) -> list[TensorInfo]:

@@ -113,31 +113,43 @@ def load_exported_program(path: Path, shapes: ShapeSpecs) -> Program:
     except (UndecidableError, ShapeError) as error:
         if all(is_static(info.shape) for info in graph.inputs):
             raise
+        if graph.mutations:
+            mutated = ", ".join(graph.mutations.values())
+            advice = "pass input_shapes, or compile the ExportedProgram with dlc.from_torch"
+            raise UnsupportedError(f"{path}: the call mutates {mutated}, and {error}; {advice}") from error
         raise SpecializationRequiredError(UnsupportedError(str(error)), graph.inputs, graph.outputs, ()) from error
 
 
 _InputKind = torch.export.graph_signature.InputKind
 _OutputKind = torch.export.graph_signature.OutputKind
+_MUTATIONS = (_OutputKind.BUFFER_MUTATION, _OutputKind.PARAMETER_MUTATION, _OutputKind.USER_INPUT_MUTATION)
 
 
 def convert_exported_program(exported: Any, name: str) -> FxGraph:
     """Convert an ExportedProgram after decomposing the operators that have no rule; numbers become results of rank 0.
 
-    Raises UnsupportedError for a module that mutates its buffers or returns something else than tensors, numbers and None, and
-    ModelError for one that torch cannot decompose.
+    Buffers that the module mutates become inputs with defaults. The new values of buffers and of mutated inputs are outputs.
+
+    Raises UnsupportedError for a module that returns something else than tensors, numbers and None, and ModelError for one that
+    torch cannot decompose.
     """
     try:
         exported = exported.run_decompositions(decompositions())
     except Exception as error:
         raise ModelError(f"{name}: torch.export, run_decompositions: {error}") from error
     # Decomposition functionalizes in-place ops, so what remains are mutations of buffers and inputs.
-    _require_stateless(exported, name)
+    new_values = {s.target: s.arg.name for s in exported.graph_signature.output_specs if s.kind in _MUTATIONS}
     erase_assertions(exported.graph)
     values = {n.name: n.meta.get("val") for n in exported.graph.nodes if n.op == "placeholder"}
     inputs: list[Any] = []
     constants: dict[str, Any] = {}
     constant_names: dict[str, str] = {}
     constant_inputs: dict[str, Any] = {}
+    user_inputs = {s.arg.name for s in exported.graph_signature.input_specs if s.kind is _InputKind.USER_INPUT}
+    # Mutated buffers have their names in the module, unless an input has the name.
+    buffers: dict[str, str] = {}
+    mutated_names = {name: name for name in user_inputs}
+    defaults: dict[str, Any] = {}
     for spec in exported.graph_signature.input_specs:
         argument, target = spec.arg.name, spec.target
         if spec.kind is _InputKind.TOKEN:
@@ -153,10 +165,12 @@ def convert_exported_program(exported: Any, name: str) -> FxGraph:
         if not isinstance(tensor, torch.Tensor):
             raise UnsupportedError(f"{name}: {target}: a {type(tensor).__name__}; expected a tensor")
         # A copy, since the module may be trained further.
-        constants[argument], constant_names[argument] = (
-            tensor_to_array(tensor.cpu()).copy(),
-            cast(str, target).replace(".", "_"),
-        )
+        array = tensor_to_array(tensor.cpu()).copy()
+        if target in new_values:
+            mutated_names[target] = buffer = argument if target in user_inputs else target
+            buffers[argument], defaults[buffer] = buffer, array
+        else:
+            constants[argument], constant_names[argument] = array, cast(str, target).replace(".", "_")
     results = [s.arg for s in exported.graph_signature.output_specs if s.kind is _OutputKind.USER_OUTPUT]
     outputs_by_name = dict(zip(_output_names(exported.call_spec.out_spec), results, strict=True))
     outputs_by_name = {name: arg for name, arg in outputs_by_name.items() if getattr(arg, "value", ...) is not None}
@@ -177,8 +191,19 @@ def convert_exported_program(exported: Any, name: str) -> FxGraph:
         nodes.append(FxNode(f"{output}_number", "scalar_tensor", [number], {"dtype": SCALAR_DTYPES[kind]}))
         output_refs.append(ValueRef(f"{output}_number"))
         output_infos.append(TensorInfo(output, (), SCALAR_DTYPES[kind]))
+    mutations: dict[str, str] = {}
+    for target, result in new_values.items():
+        mutated = mutated_names[target]
+        output = f"{mutated}.mutated"
+        mutations[output] = mutated
+        output_refs.append(ValueRef(result))
+        output_infos.append(tensor_info(output, meta[result]))
+    nodes = [FxNode(argument, "alias", [ValueRef(buffer)]) for argument, buffer in buffers.items()] + nodes
     graph = FxGraph(
-        [tensor_info(name, values[name]) for name in inputs],
+        [
+            *(tensor_info(name, values[name]) for name in inputs),
+            *(tensor_info(buffer, values[argument]) for argument, buffer in buffers.items()),
+        ],
         nodes,
         output_refs,
         output_infos,
@@ -186,6 +211,8 @@ def convert_exported_program(exported: Any, name: str) -> FxGraph:
         constant_names,
         constant_inputs,
         symbol_ranges([values[name] for name in inputs], exported.range_constraints),
+        mutations=mutations,
+        defaults=defaults,
     )
     return split_complex_values(graph)
 
@@ -196,13 +223,3 @@ def _output_names(spec: Any) -> list[str]:
     paths = [path for path, _ in torch.utils._pytree.tree_flatten_with_path(tree)[0]]
     steps = [[str(getattr(key, "key", getattr(key, "idx", key))) for key in path] for path in paths]
     return ["output" + "_".join(path) if not path or path[0].isdigit() else ".".join(path) for path in steps]
-
-
-def _require_stateless(exported: Any, name: str) -> None:
-    """Raise UnsupportedError for a module whose call mutates its buffers or its inputs."""
-    kinds = (_OutputKind.BUFFER_MUTATION, _OutputKind.USER_INPUT_MUTATION)
-    if changed := [s.target for s in exported.graph_signature.output_specs if s.kind in kinds]:
-        raise UnsupportedError(
-            f"{name}: the call mutates {', '.join(changed)}, and a compiled model has no state; return the new values, "
-            "or call .eval() before, for example for batch norm"
-        )

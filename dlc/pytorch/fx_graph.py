@@ -54,7 +54,8 @@ class FxGraph:
     `inputs` are arrays; their sizes may be symbolic, within `ranges`. `scalar_inputs` are inputs that are sizes or numbers.
     `constants` are arrays that the nodes use, `constant_names` their names in the module, and `shardings` their annotations for
     a mesh, if any. `values` are references to the
-    `outputs`, which are arrays.
+    `outputs`, which are arrays. `mutations` maps the outputs that are new values of inputs to these inputs; `defaults` are the
+    values of inputs that a call may omit.
     """
 
     inputs: Sequence[TensorInfo]
@@ -66,3 +67,5 @@ class FxGraph:
     scalar_inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     ranges: Mapping[str, SizeRange] = field(default_factory=dict[str, SizeRange])
     shardings: Mapping[str, P] = field(default_factory=dict[str, P])
+    mutations: Mapping[str, str] = field(default_factory=dict[str, str])
+    defaults: Mapping[str, Array] = field(default_factory=dict[str, Array])

@@ -19,6 +19,7 @@ from dlc.options import Options
 from dlc.pytorch.fx_graph import FxGraph
 from dlc.pytorch.interpreter import draws_random_numbers, interpret, raise_unsupported_nodes, unsupported_nodes
 from dlc.runtime.models.model import Model
+from dlc.runtime.models.mutating_model import MutatingModel
 from dlc.runtime.models.specializations import Specialization
 from dlc.runtime.models.specialized_model import ModelCall, SpecializedModel
 from dlc.shapes.dims import Dim, Size, UndecidableError, is_static, substitute
@@ -59,6 +60,8 @@ def build_program(graph: FxGraph, name: str, sizes: Mapping[str, int] | None = N
         traced.weights,
         name,
         reimport=lambda shapes: build_program(with_input_shapes(graph, shapes), name),
+        defaults=graph.defaults,
+        mutations=graph.mutations,
     )
 
 
@@ -71,6 +74,12 @@ def build_model(graph: FxGraph, name: str, target: str | Backend, options: Optio
 
     Raises what `build_program` and `compile` raise.
     """
+    model = _build_function(graph, name, target, options, progress)
+    return MutatingModel(model, graph.mutations) if graph.mutations else model
+
+
+def _build_function(graph: FxGraph, name: str, target: str | Backend, options: Options, progress: Progress | None) -> Model:
+    """Compile a graph to a model that returns the new values of mutated inputs."""
     try:
         return compile(build_program(graph, name), target, options, progress=progress)
     except (UndecidableError, ShapeError, TypeError):
@@ -85,7 +94,9 @@ def build_model(graph: FxGraph, name: str, target: str | Backend, options: Optio
         )
 
     inputs = [*graph.inputs, SEED] if draws_random_numbers(graph) else graph.inputs
-    return SpecializedModel(name, tuple(inputs), tuple(graph.outputs), specialize, ranges=graph.ranges).model()
+    model = SpecializedModel(name, tuple(inputs), tuple(graph.outputs), specialize, ranges=graph.ranges).model()
+    model.defaults = graph.defaults
+    return model
 
 
 def with_input_shapes(graph: FxGraph, shapes: Mapping[str, TensorShape]) -> FxGraph:

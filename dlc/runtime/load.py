@@ -18,6 +18,7 @@ from dlc.runtime.collectives.mesh import RankPlacement
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.io_conversion import ConvertedModel, StructuredModel
 from dlc.runtime.models.model import Model
+from dlc.runtime.models.mutating_model import MutatingModel
 from dlc.runtime.models.specialized_model import SpecializedModel
 from dlc.runtime.saving.container import Container, invalid_header, page_aligned_copy, to_bytes
 from dlc.runtime.saving.header.arrays import array_from_json
@@ -86,7 +87,7 @@ def _unpickled(content: bytes, num_threads: int | None, streams: int, cpus: froz
 
 
 # Models are pickled as the content of their file, so that other processes compile nothing.
-for kind in (Model, StructuredModel, ConvertedModel):
+for kind in (Model, StructuredModel, ConvertedModel, MutatingModel):
     copyreg.pickle(kind, _pickled)
 
 
@@ -149,6 +150,14 @@ class _ModelReader:
         return model
 
     def _without_defaults(self, fields: Mapping[str, Any]) -> Model:
+        if "mutations" in fields:
+            fields = dict(fields)
+            mutations: dict[str, Any] = fields.pop("mutations")
+            model = self._without_defaults(fields)
+            outputs, inputs = ([info.name for info in infos] for infos in (model.outputs, model.inputs))
+            if not (set(outputs).issuperset(mutations) and set(inputs).issuperset(mutations.values())):
+                raise ValueError("a mutation of an unknown input")
+            return MutatingModel(model, mutations)
         if "io_signature" in fields:
             return ConvertedModel(self.model(fields["program"]), io_signature_from_json(fields["io_signature"]))
         if "specializations" in fields:

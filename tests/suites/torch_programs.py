@@ -25,7 +25,7 @@ def start_torch() -> Any:
 
 
 def check_exported(function: Callable[..., Any], inputs: Sequence[Any], target: str, dynamic_shapes: Any = None) -> None:
-    """Export a function of tensors and numbers, compile it by `from_torch`, and compare its results.
+    """Export a function of tensors and numbers, compile it by `from_torch`, and compare its results and inputs.
 
     Raises NotComparableError if PyTorch cannot call or export it, AssertionError for other results, and what `from_torch` and
     the model raise.
@@ -42,11 +42,23 @@ def check_exported(function: Callable[..., Any], inputs: Sequence[Any], target: 
     model = dlc.from_torch(exported, target=target, num_threads=1, cache=False)
     if is_random or any(info.name == "seed" for info in model.inputs):
         raise NotComparableError("returns random numbers")
-    tensor_to_array = import_module("dlc.pytorch.fx_conversion").tensor_to_array
-    parts = iter(model(*split_arrays([tensor_to_array(tensor) for tensor in tensors])).values())
+    arrays = [array.copy() for array in split_arrays(_arrays(tensors))]
+    parts = iter([*model(*arrays).values(), *arrays])
+
+    def with_inputs(*inputs: Any) -> list[Any]:
+        """Return the results, followed by the inputs, which the function may mutate."""
+        results = _leaves(torch, function(*inputs))
+        return [*results, *(value for value in inputs if isinstance(value, torch.Tensor))]
+
+    expected, _ = _evaluate(torch, with_inputs, inputs)
     wanted = [_array(torch, result) for result in expected]
     got = [from_parts(next(parts), next(parts)) if array.dtype.kind == "c" else next(parts) for array in wanted]
-    _check_results(torch, function, inputs, got, wanted)
+    _check_results(torch, with_inputs, inputs, got, wanted)
+
+
+def _arrays(tensors: Sequence[Any]) -> list[Any]:
+    tensor_to_array = import_module("dlc.pytorch.fx_conversion").tensor_to_array
+    return [tensor_to_array(tensor) for tensor in tensors]
 
 
 def check_compiled(

@@ -95,6 +95,9 @@ class Model(Submittable):
 
     @defaults.setter
     def defaults(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self._set_defaults(arrays)
+
+    def _set_defaults(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         self._defaults = {name: array.view() for name, array in arrays.items()}
         for array in self._defaults.values():
             array.flags.writeable = False
