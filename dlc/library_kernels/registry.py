@@ -12,7 +12,6 @@ from dlc.library_kernels.bitonic_sort import bitonic_sort
 from dlc.library_kernels.decision_trees import forest
 from dlc.library_kernels.non_max_suppression import non_max_suppression
 from dlc.library_kernels.partition import partition
-from dlc.library_kernels.rank_selection import select_ranks
 from dlc.library_kernels.sorting import smallest, sort_columns, sort_digits
 from dlc.library_kernels.trace_body import traced
 from dlc.library_kernels.true_indices import true_indices
@@ -26,7 +25,6 @@ _BUILTIN: dict[type[LibraryKernel], BodyTracer] = {
     dl.NetworkSortOp: traced(sort_columns),
     dl.RadixSortOp: traced(sort_digits),
     dl.SmallestKOp: traced(smallest),
-    dl.OrderStatisticsOp: traced(select_ranks),
     dl.PartitionOp: traced(partition),
     dl.TreeEnsembleOp: traced(forest),
     dl.TrueIndicesOp: traced(true_indices),

@@ -38,7 +38,6 @@ EXCLUDED_OPS = {
         dl.NetworkSortOp,
         dl.RadixSortOp,
         dl.SmallestKOp,
-        dl.OrderStatisticsOp,
         dl.PartitionOp,
         dl.SearchsortedOp,
         dl.BinarySearchOp,

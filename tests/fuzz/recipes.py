@@ -142,9 +142,6 @@ def _sort_integers(p: RandomProgram, op: type[DlOp]) -> ProgramValue:
     if op is dl.PartitionOp:
         dtype, size = np.dtype(p.random.choice(["i4", "i8", "f4", "f8"])), p.random.choice([8, 9, 33, 9000])
         return p.add(op, p.fresh(dtype, (p.random.choice(SMALL_SIZES), size)), kth=p.random.randrange(size))
-    if op is dl.OrderStatisticsOp:
-        ranks = [p.random.randrange(size) for _ in range(p.random.choice([1, 2, 5]))]
-        return p.add(op, p.fresh(dtype, (p.random.choice(SMALL_SIZES), size)), ranks=ranks)
     if op is dl.SmallestKOp:
         return p.add(op, p.fresh(dtype, (p.random.choice(SMALL_SIZES), size)), size=(p.random.randint(0, size),))
     num_bits = 8 * dtype.itemsize
@@ -523,7 +520,6 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.BitonicSortOp: _sort_integers,
     dl.RadixSortOp: _sort_integers,
     dl.SmallestKOp: _sort_integers,
-    dl.OrderStatisticsOp: _sort_integers,
     dl.PartitionOp: _sort_integers,
     dl.SearchsortedOp: _searchsorted,
     dl.BinarySearchOp: _searchsorted,

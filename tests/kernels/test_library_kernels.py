@@ -44,7 +44,6 @@ _TREES = (f32, i32, i32, i32, f32)
         (dl.BitonicSortOp, f32, [(A, 100)], {}),
         (dl.PartitionOp, f32, [(A, 100)], {"kth": 7}),
         (dl.PartitionOp, i64, [(A, 10_000)], {"kth": 5_000}),
-        (dl.OrderStatisticsOp, i32, [(A, 9)], {"ranks": (1, 3)}),
         (dl.SuppressOverlapsOp, _BOXES, [(A, N, 4), (A, N), (A,), (A,)], {}),
         (dl.TreeEnsembleOp, _TREES, [(A, 5), (77, 4), (11,), (2,), (77, 3)], {"kind": "add"}),
         (dl.LuOp, f32, [(A, 20, 20)], {}),

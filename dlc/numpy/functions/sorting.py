@@ -132,7 +132,7 @@ def argpartition(x: ArrayLike, kth: int | Sequence[int], /, axis: int | None = -
 def _single_position(x: Operand, kth: int | Sequence[int], axis: int) -> int | None:
     """Return the position at which a row is partitioned; None if it is not the only one, or if sorting is faster."""
     size, positions = x.shape[axis], np.unique(kth)
-    is_faster = is_partition_faster(untraced(size), product(untraced(x.shape[axis + 1 :])))
+    is_faster = is_partition_faster(untraced(size), product(untraced(x.shape[axis + 1 :])), element_type(x.dtype))
     return int(positions[0]) % int(size) if is_faster and len(positions) == 1 else None
 
 

@@ -108,18 +108,6 @@ def _smallest(dtype: np.dtype, rows: int, n: int, count: int) -> Sample:
     return Sample(dl.SmallestKOp, (x,), lambda x: np.sort(x, 1)[:, :count], {"size": (count,)}, label=f"{count}_of_{n}")
 
 
-def _of_ranks(dtype: np.dtype, n: int, ranks: tuple[int, ...], spread: float = 9e9) -> Sample:
-    """Rows of random values, of few distinct values, and with the extreme values of the type."""
-    limits = np.iinfo(dtype)
-    x = values(dtype, 3, n, scale=min(spread, limits.max))
-    x[1], x[2, n // 2 :] = x[1] % 3, limits.max
-    x[2, n // 3] = limits.min
-    label = f"{'_'.join(map(str, ranks))}_of_{n}"
-    return Sample(
-        dl.OrderStatisticsOp, (x,), lambda x: np.array([sorted(row) for row in x])[:, ranks], {"ranks": ranks}, label=label
-    )
-
-
 def _sort_digits(dtype: np.dtype, ends: tuple[int, ...], signed: bool, n: int = 37, first: int | None = None) -> Sample:
     """Random elements; with `first`, elements near that value, and the extreme values of the type."""
     x = values(dtype, 2, n, scale=90.0)
@@ -199,12 +187,6 @@ SAMPLES = [
     *(_partition(F32, 1, 9000, kth) for kth in (0, 3000, 8999)),
     _partition(I32, 1, 9000, 40, 1e8),
     *(_smallest(I64, 3, 37, count) for count in (1, 2, 6, 37)),
-    _of_ranks(I32, 1000, (0, 499, 500, 999)),
-    _of_ranks(I32, 40_001, (20_000,)),
-    _of_ranks(I32, 37, (4, 4, 1), 5),
-    _of_ranks(I8, 700, (350, 20)),
-    _of_ranks(I64, 530, (265, 0, 400)),
-    _of_ranks(I8, 5, (3,)),
     _smallest(I8, 2, 9, 4),
     _sort_digits(I32, (0, 10, 21, 32), True),
     _sort_digits(I8, (0, 8), True),

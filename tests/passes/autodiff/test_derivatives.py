@@ -118,7 +118,7 @@ _NO_FLOATS: dict[type[DlOp], str] = {
     ),
     **dict.fromkeys((dl.NonzeroOp, dl.TrueIndicesOp, dl.BinarySearchOp, dl.ArgExtremumOp), "its result is places"),
     **dict.fromkeys((dl.DecodeImageOp, *dl.op_classes_of(dl.strings)), "bytes or strings"),
-    **dict.fromkeys((dl.RadixSortOp, dl.SmallestKOp, dl.OrderStatisticsOp, dl.DynamicIotaOp), "of integers"),
+    **dict.fromkeys((dl.RadixSortOp, dl.SmallestKOp, dl.DynamicIotaOp), "of integers"),
     dl.RandomBitsOp: "its result is bits",
 }
 

@@ -235,37 +235,6 @@ class SmallestKOp(RowwiseKernel):
         return np.sort(operands[0], axis=1)[:, : int(sizes(self.size)[0])]
 
 
-@irdl_op_definition
-class OrderStatisticsOp(RowwiseKernel):
-    """The elements of each row of `x` [a, n] at given ranks of the sorted row: `y[a, k] = sorted(x[a])[ranks[k]]`.
-
-    Radix selection: elements are counted by the digits of their distance from the smallest, highest digit first. For later
-    digits, only elements are counted whose higher digits equal those of a searched element.
-
-    (C1) `x` has a signed integer type and rank 2; (C2) `ranks` are indices of a row, whose size is static in a kernel.
-    """
-
-    name = "dl.order_statistics"
-    x = operand_def(TensorType)
-    ranks = prop_def(DenseArrayBase)
-    result = result_def(TensorType)
-
-    def infer(self) -> Sequence[Tensor]:
-        (rows, n), ranks = _require_signed_rows(self.name, self.x, 2), ints(self.ranks)
-        if any(rank < 0 or is_known_less(n, rank + 1) for rank in ranks):
-            raise ShapeError(f"{self.name}: ranks {list(ranks)} for rows of {n} elements (C2)")
-        return [tensor_type((rows, len(ranks)), element_type_of(self.x))]
-
-    @property
-    def digit_bits(self) -> int:
-        """The number of bits of a digit."""
-        # Each rank scans the counts of all digit values, which long rows amortize.
-        return _LONG_DIGIT_BITS if int(shape_of(self.x)[1]) >= 4 * _LONG_ROW_ELEMENTS else _DIGIT_BITS
-
-    def reference(self, *operands: Array) -> Array:
-        return np.sort(operands[0], axis=1)[:, list(ints(self.ranks))]
-
-
 # The counts of a digit stay in the L1 cache and are no longer than a row: 8 bits, or 11 for rows from 2^13 elements. Rows from
 # 2^19 elements exceed the caches: each digit value then writes to a separate cache line and page, and the misses of 11-bit
 # digits cost more than another pass.
@@ -322,26 +291,19 @@ def is_network_sort_faster(outer_size: Size, n: int, inner_size: Size, element: 
     return _network_cycles(outer_size, n, inner_size, element) <= _radix_cycles(columns, n, bits)
 
 
-# Rank selection: maximum number of ranks, and minimum number of elements per row.
-_MAX_SELECTED_RANKS, _MIN_SELECTION_ROW_ELEMENTS = 8, 512
+# Minimum elements of a row that is partitioned, maximum ranks, and minimum bits of an element per rank in rows that networks
+# sort: a network sorts half as many elements of twice the bits at once, and each rank takes a partition.
+_MIN_PARTITIONED_ROW_ELEMENTS, _MAX_RANKS, _MIN_BITS_PER_RANK = 512, 8, 16
 
 
-def is_rank_selection_faster(outer_size: Size, n: Size, inner_size: Size, element: Attribute, ranks: int) -> bool:
-    """Return whether selecting `ranks` order statistics is faster than sorting columns [outer, n, inner]."""
-    if not isinstance(n, int) or n < _MIN_SELECTION_ROW_ELEMENTS or ranks > _MAX_SELECTED_RANKS:
+def is_partition_faster(n: Size, inner_size: Size, element: Attribute, num_ranks: int = 1) -> bool:
+    """Return whether partitioning rows of n elements at some ranks is faster than sorting columns [outer, n, inner]."""
+    if not isinstance(n, int) or n < _MIN_PARTITIONED_ROW_ELEMENTS:
         return False
-    bits = scalar.bits(element)
-    if inner_size == 1 and is_bitonic_sort_faster(outer_size, n, element, bits):
-        return False
-    return not is_network_sort_faster(outer_size, n, inner_size, element, bits)
-
-
-def is_partition_faster(n: Size, inner_size: Size) -> bool:
-    """Return whether partitioning rows of n elements is faster than sorting columns [outer, n, inner]."""
-    if not isinstance(n, int) or n < _MIN_SELECTION_ROW_ELEMENTS:
-        return False
+    if n > MAX_NETWORK_ELEMENTS:
+        return num_ranks <= _MAX_RANKS
     # Short columns are sorted in place, but transposed to be partitioned.
-    return inner_size == 1 or n > MAX_NETWORK_ELEMENTS
+    return inner_size == 1 and num_ranks * _MIN_BITS_PER_RANK <= scalar.bits(element)
 
 
 # The minimum ratio of elements to selected elements for which partial sorting is faster than sorting.

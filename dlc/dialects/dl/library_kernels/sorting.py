@@ -30,25 +30,26 @@ from dlc.dialects.dl.base import (
 )
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.creation import IotaOp
-from dlc.dialects.dl.dtypes import is_bool, is_float
+from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import Composite
+from dlc.dialects.dl.library_kernels.partition import PartitionOp
 from dlc.dialects.dl.library_kernels.row_sorting import (
     MAX_NETWORK_ELEMENTS,
     BitonicSortOp,
     NetworkSortOp,
-    OrderStatisticsOp,
     RadixSortOp,
     SmallestKOp,
     digit_ends,
     is_bitonic_sort_faster,
     is_network_sort_faster,
     is_partial_sort_faster,
-    is_rank_selection_faster,
+    is_partition_faster,
 )
 from dlc.dialects.dl.library_kernels.searchsorted import stable_order
 from dlc.dialects.dl.library_kernels.sort_keys import from_sort_keys, to_comparison_keys, to_sort_keys
 from dlc.dialects.dl.movement.indexing import GatherElementsOp
-from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, SliceOp, TransposeOp
+from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp, ReshapeOp, SliceOp, TransposeOp
+from dlc.dialects.dl.reductions.reduction import ReduceMinOp
 from dlc.errors import ShapeError
 from dlc.ir import (
     BoolAttr,
@@ -178,15 +179,37 @@ def select_order_statistics(sort: SortOp, ranks: Sequence[int]) -> SSAValue | No
     """Return the elements at these positions of the sorted axis without sorting it; None if sorting is faster."""
     build, axis, shape, element = DlBuilder(sort), sort.sorted_axis, shape_of(sort.x), element_type_of(sort.x)
     outer_size, inner_size = product(shape[:axis]), product(shape[axis + 1 :])
-    bits = IntegerType(8 if is_bool(element) else scalar.bits(element))
-    if 0 in shape or not is_rank_selection_faster(outer_size, shape[axis], inner_size, bits, len(ranks)):
+    if 0 in shape or not is_partition_faster(shape[axis], inner_size, element, len(ranks)):
         return None
     order = [*(a for a in range(len(shape)) if a != axis), axis]
-    keys = build(TransposeOp, to_sort_keys(build, sort.x, sort.is_descending), permutation=order)
-    rows = build(OrderStatisticsOp, build(ReshapeOp, keys, shape=(product((outer_size, inner_size)), shape[axis])), ranks=ranks)
-    selected = build(ReshapeOp, rows, shape=(*(shape[a] for a in order[:-1]), len(ranks)))
+    keys = to_sort_keys(build, sort.x, sort.is_descending)
+    # Vectors of narrower keys are not compressed.
+    wide_keys = cast_to(build, keys, IntegerType(max(scalar.bits(element_type_of(keys)), 32)))
+    wide_keys = build(TransposeOp, wide_keys, permutation=order)
+    rows = build(ReshapeOp, wide_keys, shape=(product((outer_size, inner_size)), shape[axis]))
+    selected = build(ReshapeOp, _elements_of_ranks(build, rows, ranks), shape=(*(shape[a] for a in order[:-1]), len(ranks)))
     selected = build(TransposeOp, selected, permutation=[order.index(a) for a in range(len(shape))])
-    return from_sort_keys(build, selected, element, sort.is_descending)
+    return from_sort_keys(build, cast_to(build, selected, element_type_of(keys)), element, sort.is_descending)
+
+
+def _elements_of_ranks(build: DlBuilder, rows: SSAValue, ranks: Sequence[int]) -> SSAValue:
+    """Return the elements of integer rows at ascending ranks, as columns.
+
+    A partition at a rank also gives the next one: the smallest of the elements after it.
+    """
+    num_rows, n = shape_of(rows)
+    columns: dict[int, SSAValue] = {}
+    for rank in ranks:
+        if rank not in columns:
+            partitioned = build(PartitionOp, rows, kth=rank)
+
+            def part(start: int, limit: Size, partitioned: SSAValue = partitioned) -> SSAValue:
+                return build(SliceOp, partitioned, starts=(0, start), limits=(num_rows, limit), strides=(1, 1))
+
+            columns[rank] = part(rank, rank + 1)
+            if rank + 1 in ranks:
+                columns[rank + 1] = build(ReduceMinOp, part(rank + 1, n), axes=(1,), keepdims=True)
+    return build(ConcatOp, *columns.values(), axis=1)
 
 
 def _argsort(build: DlBuilder, keys: SSAValue, bits: int, axis: int, count: Size | None = None) -> SSAValue:

@@ -21,11 +21,11 @@ class SelectOrderStatisticsPass(ModulePass):
     """`select-order-statistics`: selects elements by rank, without sorting, if only a few constant positions are read.
 
         %s = dl.sort %x : [10000];  %a = dl.slice %s [4999:5000];  %b = dl.slice %s [5000:5001]
-    →   %r = dl.order_statistics (keys of %x) {ranks = [4999, 5000]}
-        %a = dl.slice (elements of %r) [0:1];  %b = dl.slice (elements of %r) [1:2]
+    →   %p = dl.partition (keys of %x) {kth = 4999}
+        %a = (elements of) dl.slice %p [4999:5000];  %b = (elements of) dl.reduce_min (dl.slice %p [5000:10000])
 
-    This is how medians and quantiles of long rows are computed: a radix sort moves all elements once per digit, a selection
-    only counts digits.
+    This is how medians and quantiles of long rows are computed: a partition reads the elements a few times in vectors, a radix
+    sort moves each once per digit.
     """
 
     name = "select-order-statistics"
