@@ -23,11 +23,14 @@ class Snapshots:
         self._frozen: list[Array] = []
 
     def take(self, array: Array) -> Array:
-        """Return the contents of `array`: a copy, or a large array itself, which is read-only until `restore_writeable`."""
+        """Return the contents of `array`: a copy, or a large array itself, which is read-only until `restore_writeable`.
+
+        A large array is copied too if NumPy could not make it writeable again.
+        """
         owners = _writeable_arrays(array)
         if not owners:
             return array
-        if array.nbytes <= _MAX_COPIED_BYTES:
+        if array.nbytes <= _MAX_COPIED_BYTES or not all(map(_is_restorable, owners)):
             return np.array(array, order="C")
         for owner in owners:
             owner.flags.writeable = False
@@ -59,3 +62,17 @@ def _writeable_arrays(array: Array) -> list[Array]:
             writeable.append(array)
         array = cast(Array, array.base)
     return writeable
+
+
+def _is_restorable(array: Array) -> bool:
+    """Return whether NumPy lets a read-only `array` become writeable: its memory is its own, or its base is writeable.
+
+    The memory of other libraries, such as PyTorch's tensors or DLPack capsules, is not.
+    """
+    base = cast("Any", array.base)
+    if base is None or isinstance(base, np.ndarray):
+        return base is None or base.flags.writeable
+    try:
+        return not memoryview(base).readonly
+    except (TypeError, BufferError):
+        return False

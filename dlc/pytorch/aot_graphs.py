@@ -13,12 +13,12 @@ from dlc.dialects.dl.base import Array
 from dlc.errors import DeviceError, UnsupportedError
 from dlc.pytorch.fx_conversion import (
     array_to_tensor,
+    constant_arrays,
     convert_nodes,
     convert_size,
     get_attribute,
     symbol_ranges,
     tensor_info,
-    tensor_to_array,
 )
 from dlc.pytorch.fx_graph import FxGraph, FxNode, ValueRef
 from dlc.pytorch.tensor_views import (
@@ -169,13 +169,12 @@ class AotGraph:
         inputs = [tensor_info(placeholders[k].name, values[k]) for k in tensors]
         output_infos = [replace(info, name=f"output{k}") for k, info in enumerate(converter.infos)]
         attributes = {n.name: get_attribute(module, n.target) for n in module.graph.nodes if n.op == "get_attr"}
-        constants = {name: tensor_to_array(value) for name, value in attributes.items() if isinstance(value, torch.Tensor)}
         graph = FxGraph(
             inputs,
             [*nodes, *converter.added],
             converter.refs,
             output_infos,
-            constants,
+            constant_arrays(attributes),
             {},
             scalar_inputs,
             _ranges(inputs, values),

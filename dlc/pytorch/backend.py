@@ -23,6 +23,7 @@ from dlc.options import CompileOptions, Options
 from dlc.pytorch.aot_graphs import AotGraph, GraphCall
 from dlc.pytorch.complex_arrays import join_arrays, split_arrays, split_complex_values
 from dlc.pytorch.fx_conversion import (
+    constant_arrays,
     convert_nodes,
     decompositions,
     erase_assertions,
@@ -280,7 +281,7 @@ class _CompiledGraph:
             return None
         names = [self._aot.names[k] for k in self._static]
         graph = self._aot.graph
-        constants = {name: tensor_to_array(t) for name, t in zip(names, tensors, strict=True)}
+        constants = constant_arrays(dict(zip(names, tensors, strict=True)))
         inputs = [info for info in graph.inputs if info.name not in constants]
         model = self._compile(replace(graph, inputs=inputs, constants={**graph.constants, **constants}), sizes)
         self._constant_models.insert(0, _ConstantModel.of(tensors, model))

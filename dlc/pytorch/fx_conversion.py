@@ -58,6 +58,19 @@ def tensor_to_array(tensor: Any) -> Array:
     return tensor.numpy()
 
 
+def constant_arrays(attributes: Mapping[str, Any]) -> dict[str, Array]:
+    """Return those attributes that are CPU tensors as arrays that share their memory.
+
+    The arrays are read-only, so that tracing need not copy large ones.
+    """
+    arrays = {name: tensor_to_array(value) for name, value in attributes.items() if isinstance(value, torch.Tensor)}
+    for array in arrays.values():
+        array.flags.writeable = False
+        if isinstance(base := cast("Any", array.base), np.ndarray):
+            base.flags.writeable = False  # the integers of bfloat16 elements
+    return arrays
+
+
 def array_to_tensor(array: Array) -> Any:
     """Return an array as a tensor, which shares its memory if the array is contiguous."""
     contiguous = np.ascontiguousarray(array).reshape(array.shape)
@@ -224,14 +237,12 @@ def convert_subgraph(module: Any) -> FxGraph:
     """Convert the graph of a branch or loop body."""
     erase_assertions(module.graph)
     inputs = [tensor_info(n.name, n.meta["val"]) for n in module.graph.nodes if n.op == "placeholder"]
-    attributes = [(n.name, get_attribute(module, n.target)) for n in module.graph.nodes if n.op == "get_attr"]
+    attributes = {n.name: get_attribute(module, n.target) for n in module.graph.nodes if n.op == "get_attr"}
     returned: Any = module.graph.output_node().args[0]
     output_nodes = cast("Sequence[Any]", returned) if isinstance(returned, list | tuple) else [returned]
     outputs = [tensor_info(f"result{k}", node.meta["val"]) for k, node in enumerate(output_nodes)]
-    constants = {name: tensor_to_array(value) for name, value in attributes if isinstance(value, torch.Tensor)}
-    return FxGraph(
-        inputs, list(convert_nodes(module.graph)), [ValueRef(node.name) for node in output_nodes], outputs, constants
-    )
+    references = [ValueRef(node.name) for node in output_nodes]
+    return FxGraph(inputs, list(convert_nodes(module.graph)), references, outputs, constant_arrays(attributes))
 
 
 def find_user_line(stack_trace: str) -> tuple[str, int]:

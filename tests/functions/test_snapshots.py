@@ -63,6 +63,30 @@ def test_reads_see_the_values_at_the_time(function: Callable[[Any], Any], target
         assert np.array_equal(found, expected, equal_nan=True)
 
 
+class ForeignMemory:
+    """Memory of another library: NumPy cannot make a read-only array over it writeable again."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self._array = array  # the memory must outlive this object
+        self.__array_interface__ = array.__array_interface__
+
+
+@pytest.mark.parametrize("is_view", [False, True])
+def test_a_large_array_over_the_memory_of_another_library_is_copied(is_view: bool) -> None:
+    large = np.asarray(ForeignMemory(np.ones(5 << 20, np.float32)))
+    captured = large[1:] if is_view else large
+
+    def changes(x: Any) -> Any:
+        y = (x + captured)[:2]
+        captured[:] = 5
+        return y, (x * captured)[:2]
+
+    first, second = dlc.jit(target="reference")(changes)(np.float32(2))
+    assert np.array_equal(first, [3, 3])
+    assert np.array_equal(second, [10, 10])
+    assert captured.flags.writeable
+
+
 def test_a_large_array_is_not_copied_and_cannot_be_changed_meanwhile() -> None:
     large = np.zeros(1 << 23, np.float32)
 

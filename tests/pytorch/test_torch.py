@@ -279,6 +279,15 @@ def test_compiled_calls_and_changed_parameters(backend: Any) -> None:
             close(compiled(*given)["rows"], net(*given)["rows"])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_large_parameters(backend: Any, dtype: Any) -> None:
+    layer = nn.Linear(1 << 12, 2100).to(dtype).requires_grad_(False)
+    x = torch.randn(2, 1 << 12).to(dtype)
+    torch.testing.assert_close(torch.compile(layer, backend=backend)(x), layer(x), rtol=2e-2, atol=1e-4)
+    layer.weight.zero_()
+    torch.testing.assert_close(torch.compile(layer, backend=backend)(x), layer(x), rtol=2e-2, atol=1e-4)
+
+
 def test_tensors_that_are_made_in_a_call(backend: Any) -> None:
     layer, x = nn.Linear(4, 4), torch.randn(3, 4)
 
