@@ -79,6 +79,13 @@ def supports_only_dlpack(value: object) -> bool:
     return hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
 
 
+# PyTorch's dtypes that NumPy does not have.
+_TENSOR_DTYPES = {
+    f"torch.{name}": np.dtype(getattr(ml_dtypes, name))
+    for name in ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+}
+
+
 def to_numpy(value: Any) -> NDArray[Any]:
     """Convert a value to a NumPy array, without a copy for arrays on the CPU (NumPy's protocols or DLPack).
 
@@ -86,9 +93,10 @@ def to_numpy(value: Any) -> NDArray[Any]:
     that cannot be read.
     """
     try:
-        if str(getattr(value, "dtype", None)) == "torch.bfloat16" and not value.requires_grad:
-            # NumPy has no bfloat16, so the tensor's bits are read as int16.
-            return np.asarray(value.view(sys.modules["torch"].int16)).view(ml_dtypes.bfloat16)
+        dtype = _TENSOR_DTYPES.get(str(getattr(value, "dtype", None)))
+        if dtype is not None and not value.requires_grad:
+            # NumPy does not have this dtype, so the tensor's bits are read as integers.
+            return np.asarray(value.view(getattr(sys.modules["torch"], f"uint{8 * dtype.itemsize}"))).view(dtype)
         array: NDArray[Any] = np.from_dlpack(value) if supports_only_dlpack(value) else np.asarray(value)
     except ValueError as error:
         raise ShapeError(f"not an array: {error}") from error

@@ -106,7 +106,7 @@ class StridedResult:
         extent = sum((size - 1) * stride for size, stride in zip(array.shape, strides, strict=True)) + 1 if array.size else 0
         storage = np.zeros(offset + extent, array.dtype)
         byte_strides = [stride * array.itemsize for stride in strides]
-        np.lib.stride_tricks.as_strided(storage[offset:], array.shape, byte_strides)[...] = array
+        np.ndarray(array.shape, array.dtype, storage, offset * array.itemsize, byte_strides)[...] = array
         return array_to_tensor(storage).as_strided(array.shape, strides, offset)
 
 

@@ -191,19 +191,23 @@ def convert_exported_program(exported: Any, name: str) -> FxGraph:
         nodes.append(FxNode(f"{output}_number", "scalar_tensor", [number], {"dtype": SCALAR_DTYPES[kind]}))
         output_refs.append(ValueRef(f"{output}_number"))
         output_infos.append(TensorInfo(output, (), SCALAR_DTYPES[kind]))
+    input_infos = [tensor_info(name, values[name]) for name in inputs]
+    input_infos += [tensor_info(buffer, values[argument]) for argument, buffer in buffers.items()]
+    shapes = {info.name: info.shape for info in input_infos}
     mutations: dict[str, str] = {}
     for target, result in new_values.items():
         mutated = mutated_names[target]
-        output = f"{mutated}.mutated"
-        mutations[output] = mutated
+        new_value = tensor_info(f"{mutated}.mutated", meta[result])
+        if new_value.shape != shapes[mutated]:
+            raise UnsupportedError(
+                f"{name}: the call mutates a view of {mutated}; torch.export returns a part of the new value"
+            )
+        mutations[new_value.name] = mutated
         output_refs.append(ValueRef(result))
-        output_infos.append(tensor_info(output, meta[result]))
+        output_infos.append(new_value)
     nodes = [FxNode(argument, "alias", [ValueRef(buffer)]) for argument, buffer in buffers.items()] + nodes
     graph = FxGraph(
-        [
-            *(tensor_info(name, values[name]) for name in inputs),
-            *(tensor_info(buffer, values[argument]) for argument, buffer in buffers.items()),
-        ],
+        input_infos,
         nodes,
         output_refs,
         output_infos,

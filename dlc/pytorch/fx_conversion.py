@@ -12,7 +12,7 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 
-from dlc.arrays import TensorInfo
+from dlc.arrays import TensorInfo, to_numpy
 from dlc.dialects.dl.base import Array
 from dlc.errors import UnsupportedError
 from dlc.pytorch.fx_graph import FxGraph, FxNode, FxOperator, ValueRef
@@ -29,13 +29,16 @@ from dlc.shapes.ranges import SizeRange
 
 _TORCH = str(Path(torch.__file__).parent)
 _FRAME = re.compile(r'File "(.+)", line (\d+), in')
+# Dtypes that NumPy itself does not have: their bits are converted.
+_EXTENSION_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
 _DTYPES: dict[Any, np.dtype[Any]] = {
     getattr(torch, name): np.dtype(name)
     for name in (
         "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
     )
 } | {
-    torch.bfloat16: np.dtype(ml_dtypes.bfloat16),
+    getattr(torch, name): np.dtype(getattr(ml_dtypes, name)) for name in _EXTENSION_DTYPES
+} | {
     torch.complex64: np.dtype(np.complex64),
     torch.complex128: np.dtype(np.complex128),
 }  # fmt: skip
@@ -52,10 +55,7 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
 
 def tensor_to_array(tensor: Any) -> Array:
     """Return a CPU tensor as an array, which shares its memory unless it is a lazy conjugate or negation."""
-    tensor = tensor.detach().resolve_conj().resolve_neg()
-    if tensor.dtype is torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return tensor.numpy()
+    return to_numpy(tensor.detach().resolve_conj().resolve_neg())
 
 
 def constant_arrays(attributes: Mapping[str, Any]) -> dict[str, Array]:
@@ -74,8 +74,9 @@ def constant_arrays(attributes: Mapping[str, Any]) -> dict[str, Array]:
 def array_to_tensor(array: Array) -> Any:
     """Return an array as a tensor, which shares its memory if the array is contiguous."""
     contiguous = np.ascontiguousarray(array).reshape(array.shape)
-    if contiguous.dtype == ml_dtypes.bfloat16:
-        return torch.from_numpy(contiguous.view(np.int16)).view(torch.bfloat16)
+    if contiguous.dtype.name in _EXTENSION_DTYPES:
+        bits = torch.from_numpy(contiguous.view(f"u{contiguous.itemsize}"))
+        return bits.view(getattr(torch, contiguous.dtype.name))
     return torch.from_numpy(contiguous)
 
 

@@ -43,6 +43,27 @@ def addmm(bias: Any, x: Any, y: Any, beta: float = 1, alpha: float = 1) -> Any:
     return dnp.add(product, bias if beta == 1 else dnp.multiply(bias, beta)) if beta else product
 
 
+@table("_scaled_mm")
+def scaled_mm(
+    x: Any,
+    y: Any,
+    scale_x: Any,
+    scale_y: Any,
+    bias: Any = None,
+    scale_result: Any = None,
+    out_dtype: Any = None,
+    use_fast_accum: bool = False,
+) -> Any:
+    """Multiply float8 matrices, and scale the product: by scalars, or rows and columns by vectors."""
+    if scale_x.dtype != np.float32:
+        raise UnsupportedError(f"_scaled_mm: scales of {scale_x.dtype.name}; expected float32 scales of tensors or rows")
+    product = dnp.matmul(dnp.astype(x, np.float32), dnp.astype(y, np.float32))
+    scaled = dnp.multiply(dnp.multiply(product, scale_x), scale_y)
+    scaled = scaled if bias is None else dnp.add(scaled, dnp.astype(bias, np.float32))
+    scaled = scaled if scale_result is None else dnp.multiply(scaled, scale_result)
+    return dnp.astype(scaled, x.dtype if out_dtype is None else out_dtype)
+
+
 @table("addbmm")
 def addbmm(bias: Any, x: Any, y: Any, beta: float = 1, alpha: float = 1) -> Any:
     """Add the batch of products to bias: one product that contracts the batch axis as well."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 import dlc.numpy as dnp
@@ -26,6 +27,7 @@ from dlc.special.gamma import lgamma
 from dlc.special.incomplete_gamma import log_sample_derivative
 
 table = RuleTable()
+_MAX_FLOAT8_E4M3FN = 448.0
 
 
 def _with_float_operands(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -334,6 +336,9 @@ def deg2rad(x: Any) -> Any:
 
 @table("_to_copy prims::convert_element_type")
 def to_copy(x: Any, dtype: Any = None) -> Any:
+    if dtype == ml_dtypes.float8_e4m3fn and x.dtype != dtype:
+        # The format has no infinity, and PyTorch saturates; NaN remains.
+        x = dnp.clip(x, -_MAX_FLOAT8_E4M3FN, _MAX_FLOAT8_E4M3FN)
     return x if dtype is None else convert(x, dtype)
 
 
