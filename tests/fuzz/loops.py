@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import dlc
 import dlc.numpy as dnp
 from dlc import lax
 from tests.fuzz.random_loops import Interpreter, LaxControl, PlainControl, RandomLoops, State, plain_update, traced_update
-from tests.fuzz.trials import Trial, TrialOutcome, run_checks, trial_outcomes
+from tests.fuzz.trials import Trial, TrialOutcome, compared, run_checks, trial_outcomes
 
 TARGETS = ("cpu", "reference")
 TIMEOUT_SECONDS = 120
@@ -29,13 +29,24 @@ _DIFFERENCE_STEPS = (1e-5, 1e-6)
 # The parts of a state with derivatives.
 _SMOOTH = ("a", "b", "x", "m", "y")
 _SMOOTH_POSITIONS = tuple(State._fields.index(n) for n in _SMOOTH)
-# The number of seeds per check of the gradient of a batch, which compiles two more programs.
-_SEEDS_PER_BATCH_GRADIENT = 3
+# The lanes of a batch whose gradients are compared: in the first vector, and the last one, which is not full.
+_COMPARED_LANES = (0, 9, 26)
 
 
 def run(trial: Trial) -> tuple[str, str | None]:
-    """Run a trial; return its outcome, and a description of its failures or None."""
-    return run_checks(RandomLoops(trial.seed), trial, (_check_results, _check_batch, _check_derivatives, _check_batch_gradient))
+    """Run one check of a program on each target; return its outcome, and a description of its failures or None.
+
+    Compilation takes nearly all of the time. One check per program tests more programs in the same time than all checks.
+    """
+    rng = random.Random(trial.seed)
+    failures: list[str] = []
+    for target in TARGETS:
+        check = rng.choices(list(_CHECKS), [frequency for frequency, _ in _CHECKS.values()])[0]
+        if target in trial.targets:
+            program = RandomLoops(trial.seed, _CHECKS[check][1], has_dynamic_sizes=check is _check_results)
+            _, failure = run_checks(program, Trial(trial.fuzzer, trial.seed, (target,)), (check,))
+            failures += [failure] if failure else []
+    return compared(failures)
 
 
 class _PerturbedNumpy:
@@ -72,24 +83,52 @@ def _traced(program: RandomLoops, is_forward: bool = False) -> Callable[..., Any
     return lambda *inputs: interpreter.run(program.body, State(*inputs))
 
 
-@lru_cache(maxsize=1)
-def _gradient(program: RandomLoops, target: str) -> Callable[..., Any]:
-    """Return the compiled gradient of the loss, which two checks call."""
-    function = _traced(program)
-    gradient = dlc.grad(lambda *s: _loss(function(*s)), argnums=_SMOOTH_POSITIONS)
-    return dlc.jit(gradient, target=target, num_threads=1, cache=False)
+def _gradient_of(program: RandomLoops, is_forward: bool = False) -> Callable[..., Any]:
+    function = _traced(program, is_forward)
+    return dlc.grad(lambda *s: _loss(function(*s)), argnums=_SMOOTH_POSITIONS)
+
+
+def _compile(function: Callable[..., Any], target: str, **options: Any) -> Callable[..., Any]:
+    return dlc.jit(function, target=target, num_threads=1, cache=False, **options)
+
+
+def _expected(program: RandomLoops, lanes: Sequence[State]) -> list[State] | None:
+    """Return the results of the plain program, or None if an index of a lane is out of range."""
+    try:
+        return [_plain(program, lane) for lane in lanes]
+    except IndexError:
+        return None
+
+
+def _is_refused(function: Callable[..., Any], inputs: Sequence[Any]) -> bool:
+    try:
+        function(*inputs)
+    except dlc.DlcError as error:
+        return "is outside axis" in str(error)
+    return False
 
 
 def _check_results(program: RandomLoops, seed: int, target: str) -> str | None:
-    inputs = program.inputs(seed)
-    results = dlc.jit(_traced(program), target=target, num_threads=1, cache=False)(*inputs)
-    return _difference(program, inputs, results)
+    """Compare results; odd seeds donate the arrays of the state."""
+    inputs, function = program.inputs(seed), _traced(program)
+
+    def call(a: Any, b: Any, k: Any, x: Any, m: Any, p: Any, y: Any) -> Any:
+        return function(a, b, k, x, m, p, y)
+
+    compiled = _compile(call, target, donate_argnames=("x", "m", "y") if seed % 2 else ())
+    copies = inputs._replace(x=inputs.x.copy(), m=inputs.m.copy(), y=inputs.y.copy())
+    if _expected(program, [inputs]) is None:
+        return None if _is_refused(compiled, copies) else "an index out of range is not refused"
+    return _difference(program, inputs, compiled(*copies))
 
 
 def _check_batch(program: RandomLoops, seed: int, target: str) -> str | None:
     lanes = [program.inputs(seed + k) for k in range(BATCHES[seed % len(BATCHES)])]
     inputs = [np.stack(values) for values in zip(*lanes, strict=True)]
-    results = dlc.jit(dlc.vmap(_traced(program)), target=target, num_threads=1, cache=False)(*inputs)
+    compiled = _compile(dlc.vmap(_traced(program)), target)
+    if _expected(program, lanes) is None:
+        return None if _is_refused(compiled, inputs) else "an index out of range is not refused"
+    results = compiled(*inputs)
     for k, lane in enumerate(lanes):
         result = [np.asarray(values)[k] for values in results]
         mismatch = _difference(program, lane, result)
@@ -98,38 +137,57 @@ def _check_batch(program: RandomLoops, seed: int, target: str) -> str | None:
     return None
 
 
-def _check_derivatives(program: RandomLoops, seed: int, target: str) -> str | None:
-    """Compare the gradient and the derivative along a direction with finite differences."""
-    inputs, rng = program.inputs(seed), np.random.default_rng(seed)
+def _directions(inputs: State, seed: int) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    return {name: rng.uniform(-1, 1, np.shape(getattr(inputs, name))) for name in _SMOOTH}
 
-    directions = {name: rng.uniform(-1, 1, np.shape(getattr(inputs, name))) for name in _SMOOTH}
 
-    def moved(step: float) -> float:
-        return float(
-            _loss(_plain(program, inputs._replace(**{n: getattr(inputs, n) + step * d for n, d in directions.items()})))
-        )
+def _moved(inputs: State, directions: dict[str, Any], step: float) -> State:
+    return inputs._replace(**{name: getattr(inputs, name) + step * d for name, d in directions.items()})
 
-    expected, other = ((moved(h) - moved(-h)) / (2 * h) for h in _DIFFERENCE_STEPS)
-    if not abs(expected - other) <= 1e-3 * (1 + abs(expected)):
+
+def _difference_quotient(value: Callable[[State], float], inputs: State, directions: dict[str, Any]) -> float | None:
+    """Return the derivative of a function along a direction by finite differences, or None where it is not smooth."""
+    expected, other = (
+        (value(_moved(inputs, directions, h)) - value(_moved(inputs, directions, -h))) / (2 * h) for h in _DIFFERENCE_STEPS
+    )
+    return expected if abs(expected - other) <= 1e-3 * (1 + abs(expected)) else None
+
+
+def _check_gradient(program: RandomLoops, seed: int, target: str) -> str | None:
+    return _check_derivative(program, seed, target, "reference")
+
+
+def _check_tangent(program: RandomLoops, seed: int, target: str) -> str | None:
+    return _check_derivative(program, seed, "reference", target)
+
+
+def _check_derivative(program: RandomLoops, seed: int, reverse_target: str, forward_target: str) -> str | None:
+    """Compare the gradient, the derivative along a direction and finite differences."""
+    inputs = program.inputs(seed)
+    if _expected(program, [inputs]) is None:
         return None
-    gradient = _gradient(program, target)
+    directions = _directions(inputs, seed)
+    expected = _difference_quotient(lambda s: float(_loss(_plain(program, s))), inputs, directions)
+    if expected is None:
+        return None
+    gradient = _compile(_gradient_of(program), reverse_target)
 
     def along_directions(inputs: State) -> float:
         return sum(float(np.sum(np.asarray(g) * directions[n])) for n, g in zip(_SMOOTH, gradient(*inputs), strict=True))
 
     reverse = along_directions(inputs)
-
     forward_function = _traced(program, is_forward=True)
 
     def along(*values: Any) -> Any:
         return _loss(forward_function(*inputs._replace(**dict(zip(_SMOOTH, values, strict=True)))))
 
     primals = tuple(getattr(inputs, n) for n in _SMOOTH)
-    derivative = dlc.jit(lambda x, v: dlc.jvp(along, x, v), target=target, num_threads=1, cache=False)
-    _, forward = derivative(primals, tuple(directions.values()))
-    if not abs(reverse - float(forward)) <= _TOLERANCE * (1 + abs(reverse)):
+    _, forward = _compile(lambda x, v: dlc.jvp(along, x, v), forward_target)(primals, tuple(directions.values()))
+    rounding = abs(along_directions(_perturbed(inputs)) - reverse)
+    if not abs(reverse - float(forward)) <= _TOLERANCE * (1 + abs(reverse)) + _AMPLIFICATION * rounding:
         return f"gradient: {reverse!r}, jvp: {float(forward)!r}"
-    if abs(along_directions(_perturbed(inputs)) - reverse) > _DERIVATIVE_TOLERANCE * (1 + abs(reverse)):
+    if rounding > _DERIVATIVE_TOLERANCE * (1 + abs(reverse)):
         # The derivative changes within rounding errors, such as that of a sine of a large number.
         return None
     if not abs(reverse - expected) <= _DERIVATIVE_TOLERANCE * (1 + abs(expected)):
@@ -140,23 +198,61 @@ def _check_derivatives(program: RandomLoops, seed: int, target: str) -> str | No
 def _check_batch_gradient(program: RandomLoops, seed: int, target: str) -> str | None:
     """Compare the gradient of a batch, which may be one kernel with its loop, with the gradients of its elements."""
     function = _traced(program)
-    if seed % _SEEDS_PER_BATCH_GRADIENT or target == "reference":
-        return None
     lanes = [program.inputs(seed + k) for k in range(max(BATCHES))]
+    if _expected(program, lanes) is None:
+        return None
     inputs = [np.stack(values) for values in zip(*lanes, strict=True)]
 
     def total(*batch: Any) -> Any:
         return dlc.vmap(lambda *s: _loss(function(*s)))(*batch).sum()
 
-    results = dlc.jit(dlc.grad(total, argnums=_SMOOTH_POSITIONS), target=target, num_threads=1, cache=False)(*inputs)
-    single = _gradient(program, target)
-    for k, lane in enumerate(lanes):
-        for name, result, want, other in zip(_SMOOTH, results, single(*lane), single(*_perturbed(lane)), strict=True):
+    results = _compile(dlc.grad(total, argnums=_SMOOTH_POSITIONS), target)(*inputs)
+    single = _compile(_gradient_of(program), "reference")
+    for k in _COMPARED_LANES:
+        for name, result, want, other in zip(_SMOOTH, results, single(*lanes[k]), single(*_perturbed(lanes[k])), strict=True):
             got, want, other = np.asarray(result)[k], np.asarray(want), np.asarray(other)
             bound = _TOLERANCE * (1 + np.abs(want)) + _AMPLIFICATION * np.max(np.abs(other - want), initial=0.0)
             if not np.all(np.abs(got - want) <= bound):
                 return f"lane {k}, {name}: {got!r}, expected {want!r}"
     return None
+
+
+def _check_second_derivatives(program: RandomLoops, seed: int, target: str) -> str | None:
+    """Compare the derivative of the gradient along a direction with finite differences of the gradient."""
+    inputs = program.inputs(seed)
+    if _expected(program, [inputs]) is None:
+        return None
+    directions, others = _directions(inputs, seed), _directions(inputs, seed + 1)
+    gradient = _gradient_of(program, is_forward=True)
+
+    def along(*values: Any) -> Any:
+        return gradient(*inputs._replace(**dict(zip(_SMOOTH, values, strict=True))))
+
+    compiled = _compile(lambda x, v: dlc.jvp(along, x, v), target)
+
+    def along_others(inputs: State, order: int) -> float:
+        results = compiled(tuple(getattr(inputs, n) for n in _SMOOTH), tuple(directions.values()))[order]
+        return sum(float(np.sum(np.asarray(g) * others[n])) for n, g in zip(_SMOOTH, results, strict=True))
+
+    expected = _difference_quotient(lambda s: along_others(s, 0), inputs, directions)
+    got = along_others(inputs, 1)
+    if expected is None or abs(along_others(_perturbed(inputs), 1) - got) > _DERIVATIVE_TOLERANCE * (1 + abs(got)):
+        return None
+    if not abs(got - expected) <= _DERIVATIVE_TOLERANCE * (1 + abs(expected)):
+        return f"second derivative: {got!r}, finite differences {expected!r}"
+    return None
+
+
+# The relative frequency of a check, and the maximum depth of the loops of its programs: second derivatives of deep ones take
+# seconds to compile.
+_CHECKS = {
+    _check_results: (3, 3),
+    _check_batch: (3, 3),
+    _check_gradient: (2, 3),
+    _check_tangent: (2, 3),
+    _check_batch_gradient: (2, 3),
+    _check_second_derivatives: (1, 1),
+}
 
 
 def _loss(s: State) -> Any:

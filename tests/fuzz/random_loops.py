@@ -3,7 +3,7 @@
 A state has two f64 scalars `a` and `b`, an integer `k` of a random type, vectors `x` and `y` that are updated in place and may
 be the same array, a 2 × 2 matrix `m` and a bool `p`. Values are bounded: statements combine functions with values in [-1, 1]
 and averages. Most functions are quotients: sines would be the largest part of the kernels, whose compilation takes most of the
-time of a trial.
+time of a trial. A few programs read an index out of range, which is an IndexError in NumPy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import dlc
 import dlc.numpy as dnp
 
 INTEGERS = ("int8", "uint8", "int16", "int32", "int64", "uint32")
-_MAX_DEPTH = 3
 # Loops of one statement run fewer steps than this.
 _STEP_LIMIT = 12
 
@@ -49,8 +48,8 @@ class Statement:
 class RandomLoops:
     """A random program, and inputs for it."""
 
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
+    def __init__(self, seed: int, max_depth: int = 3, has_dynamic_sizes: bool = False) -> None:
+        self._random, self._max_depth, self._has_dynamic_sizes = random.Random(seed), max_depth, has_dynamic_sizes
         self.integer = np.dtype(self._random.choice(INTEGERS))
         self.size = self._random.choice((3, 9, 70))
         self.body = self._statements(0)
@@ -73,16 +72,18 @@ class RandomLoops:
         kinds = ["scalar", "scalar", "integer", "write", "add", "read", "matrix", "flag", "select", "maximum"]
         kinds += ["duplicate", "exchange", "copy_element", "temporary", "search", "sequences", "near_limit"]
         kinds += ["permute", "alias", "gather", "random", "custom", "not_a_number", "lanes"]
-        kinds += ["sort", "scatter", "mixed_types", "nested_while", "curvature", "stack"]
-        if depth < _MAX_DEPTH:
-            kinds += ["for", "while", "scan", "if", "for", "while", "captured", "checkpoint", "function"]
+        kinds += ["sort", "scatter", "mixed_types", "nested_while", "curvature", "stack", "out_of_range", "take"]
+        if self._has_dynamic_sizes:
+            kinds.append("unique")
+        if depth < self._max_depth:
+            kinds += ["for", "while", "scan", "if", "for", "while", "captured", "checkpoint", "function", "range"]
         kind = r.choice(kinds)
         numbers = tuple(r.randint(0, 100) for _ in range(3))
         if kind in ("for", "scan", "while", "captured"):
             # Short loops may be unrolled, and zero steps are allowed.
             steps = r.choice((0, 1, 3, 9, 12)) if depth == 0 else r.choice((0, 2, 9))
             return Statement(kind, (steps, *numbers), (self._statements(depth + 1),))
-        if kind in ("checkpoint", "function"):
+        if kind in ("checkpoint", "function", "range"):
             return Statement(kind, numbers, (self._statements(depth + 1),))
         if kind == "if":
             return Statement(kind, numbers, (self._statements(depth + 1), self._statements(depth + 1)))
@@ -321,6 +322,42 @@ class Interpreter:
         last = (s.k % s.k.dtype.type(statement.numbers[0] + 1)).astype(np.int32)
         return self._control.while_loop(last, lambda s: self.run(statement.bodies[0], s), s)
 
+    def _range(self, statement: Statement, s: State) -> State:
+        """Run the steps of a range, which may be empty; the bounds are values of integers, and a step uses its number."""
+        lower = (s.k % s.k.dtype.type(3)).astype(np.int64)
+        upper = lower + (s.k // s.k.dtype.type(4) % s.k.dtype.type(5)).astype(np.int64) - 2
+
+        def body(i: Any, s: State) -> State:
+            s = self.run(statement.bodies[0], s)
+            return s._replace(b=self._bounded(s.b + i * 0.125))
+
+        return self._control.for_range(lower, upper, body, s)
+
+    def _out_of_range(self, statement: Statement, s: State) -> State:
+        """Read an element of `x`, seldom one past the end."""
+        n = s.x.shape[0]
+        position = (s.k.astype(np.int64) * 7 + statement.numbers[0]) % (16 * n + 1)
+        return s._replace(b=self._bounded(s.b + s.x[self._np.where(position == 16 * n, n, position % n)]))
+
+    def _take(self, statement: Statement, s: State) -> State:
+        """Add an element of `x` in a loop, at an index that is clipped, or counted modulo the size."""
+        mode = ("clip", "wrap")[statement.numbers[0] % 2]
+
+        def body(t: State) -> State:
+            index = t.k.astype(np.int64) - statement.numbers[1]
+            return t._replace(a=self._bounded(t.a + self._np.take(t.x, index, mode=mode)), k=t.k + t.k.dtype.type(1))
+
+        return self._control.for_loop(statement.numbers[2] % 4, body, s)._replace(k=s.k)
+
+    def _unique(self, statement: Statement, s: State) -> State:
+        """Sum the unique values of `x` after rounding, whose number each step computes."""
+
+        def body(t: State) -> State:
+            values = self._np.unique(self._np.floor(t.x * 4))
+            return t._replace(x=t.x * 0.75, a=self._bounded(t.a + values.sum() * 0.0625))
+
+        return self._control.for_loop(statement.numbers[0] % 4, body, s)
+
     def _scan(self, statement: Statement, s: State) -> State:
         s, collected = self._control.scan(
             statement.numbers[0], lambda s: self.run(statement.bodies[0], s), s, reverse=bool(statement.numbers[1] % 2)
@@ -342,6 +379,11 @@ class PlainControl:
 
     def while_loop(self, last: Any, body: Callable[[State], State], s: State) -> State:
         return self.for_loop(int(last), body, s)
+
+    def for_range(self, lower: Any, upper: Any, body: Callable[[Any, State], State], s: State) -> State:
+        for i in range(lower, upper):
+            s = body(i, s)
+        return s
 
     def scan(self, steps: int, body: Callable[[State], State], s: State, reverse: bool) -> tuple[State, Any]:
         collected: list[Any] = []
@@ -458,6 +500,9 @@ class LaxControl:
 
     def for_loop(self, steps: int, body: Callable[[State], State], s: State) -> State:
         return self._lax.fori_loop(0, steps, lambda _, s: body(s), s)
+
+    def for_range(self, lower: Any, upper: Any, body: Callable[[Any, State], State], s: State) -> State:
+        return self._lax.fori_loop(lower, upper, body, s)
 
     def while_loop(self, last: Any, body: Callable[[State], State], s: State) -> State:
         start = np.int32(0), s
