@@ -1,169 +1,119 @@
-"""Linear systems, solved by iterations that only multiply by the operator."""
+"""Linear systems: matrices and linear functions, direct and iterative solvers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias, cast
-
-import ml_dtypes
+from typing import Any, TypeAlias
 
 from dlc import lax
-from dlc.errors import ShapeError
-from dlc.numpy import abs, at, concat, greater, less, linalg, logical_and, max, maximum, sqrt, where, zeros
-from dlc.numpy.apply import ArrayLike, operand, refuse
-from dlc.solve.vectors import Solution, flat, ravel, require_kind
+from dlc.calculus.batching import vmap
+from dlc.calculus.linear_maps import vjp
+from dlc.errors import DlcError, ShapeError
+from dlc.numpy import all, eye, isfinite
+from dlc.numpy.apply import ArrayLike, convert, operand, refuse
+from dlc.solve.direct_linear_solvers import (
+    LU,
+    QR,
+    Cholesky,
+    Diagonal,
+    DiagonalLinearOperator,
+    DirectSolver,
+    LinearOperator,
+    Tridiagonal,
+    TridiagonalLinearOperator,
+)
+from dlc.solve.krylov_methods import CG, GMRES, BiCGStab, IterativeSolver, iterate
+from dlc.solve.results import RESULTS, Solution, failure_unless
+from dlc.solve.vectors import flat, ravel, ravel_like, require_kind
 
-__all__ = ["CG", "GMRES", "BiCGStab", "linear_solve"]
+__all__ = ["linear_solve"]
 
 Matvec: TypeAlias = Callable[[Any], Any]
-
-
-class CG(NamedTuple):
-    """Conjugate gradients, for symmetric positive definite operators (Hestenes and Stiefel, 1952)."""
-
-    rtol: float = 1e-6
-    atol: float = 0.0
-
-
-class BiCGStab(NamedTuple):
-    """Stabilized biconjugate gradients (van der Vorst, 1992): two products per step, and memory for a few vectors."""
-
-    rtol: float = 1e-6
-    atol: float = 0.0
-
-
-class GMRES(NamedTuple):
-    """Generalized minimal residuals (Saad and Schultz, 1986), restarted after `restart` products."""
-
-    rtol: float = 1e-6
-    atol: float = 0.0
-    restart: int = 20
-
-
-LinearSolver: TypeAlias = CG | BiCGStab | GMRES
 
 _GMRES = GMRES()
 
 
 def linear_solve(
-    operator: ArrayLike | Matvec, vector: Any, solver: LinearSolver = _GMRES, *, max_steps: int | None = None
+    operator: ArrayLike | Matvec | LinearOperator,
+    vector: Any,
+    solver: IterativeSolver | DirectSolver = _GMRES,
+    *,
+    y0: Any = None,
+    preconditioner: ArrayLike | Matvec | None = None,
+    max_steps: int | None = None,
 ) -> Solution:
-    """Return the solution x of operator(x) = vector, starting from 0.
+    """Return the solution x of operator(x) = vector.
 
-    `operator` is a matrix, or a linear function of pytrees like `vector`. Iterations end when the residual norm is at most
-    max(rtol · |vector|, atol), or after `max_steps` products with the operator, by default ten for each unknown. GMRES
-    completes the products between two restarts. Differentiable with respect to `vector` and all values that the operator uses.
+    `operator` is a matrix, an operator with few diagonals, or a linear function of pytrees like `vector`. Differentiable with
+    respect to `vector` and all values that the operator uses.
 
-    Raises ShapeError for a matrix that does not fit the vector.
+    `CG`, `BiCGStab` and `GMRES` start from `y0`, by default 0. They end when the residual norm is at most
+    max(rtol · |vector|, atol), or after `max_steps` products with the operator, by default ten for each unknown; GMRES
+    completes the products between two restarts. `preconditioner`, an operator, approximates the inverse of `operator`; for `CG`
+    it is symmetric and positive definite. The other solvers factor the matrix of the operator; `QR` solves least squares for a
+    matrix of more rows than columns.
+
+    Raises ShapeError for a matrix that does not fit the vector, and DlcError for options of iterations with a direct solver.
     """
     api_name = "dlc.solve.linear_solve"
-    require_kind(api_name, "solver", solver, CG, BiCGStab, GMRES)
+    require_kind(api_name, "solver", solver, CG, BiCGStab, GMRES, LU, QR, Cholesky, Diagonal, Tridiagonal)
     right_side, unravel = ravel(api_name, vector)
-    if callable(operator):
-        matvec = flat(api_name, operator, unravel, right_side)
-    else:
-        matrix, size = operand(operator), right_side.shape[0]
-        if matrix.shape != (size, size):
-            refuse(ShapeError(f"{api_name}: operator has shape {matrix.shape}; expected {(size, size)} for {size} unknowns"))
-
-        def matvec(x: Any, /) -> Any:
-            return matrix @ x
-
-    limit = 10 * right_side.shape[0] if max_steps is None else max_steps
+    size = right_side.shape[0]
+    if not isinstance(solver, CG | BiCGStab | GMRES):
+        if y0 is not None or preconditioner is not None or max_steps is not None:
+            options = "y0, preconditioner and max_steps"
+            refuse(
+                DlcError(
+                    f"{api_name}: {type(solver).__name__} is a direct solver; {options} are options of CG, BiCGStab, GMRES"
+                )
+            )
+        matrix = _matrix_of(api_name, operator, solver, unravel, right_side)
+        value = solver.solve(matrix, right_side)
+        result = failure_unless(all(isfinite(value)), RESULTS.singular)
+        return Solution(unravel(value) if value.shape == right_side.shape else value, result, {"num_steps": 0})
+    matvec = _product(api_name, "operator", operator, unravel, right_side)
+    limit = 10 * size if max_steps is None else max_steps
+    start = None if y0 is None else ravel_like(api_name, y0, unravel(right_side), right_side.dtype)
+    precondition = None
+    if preconditioner is not None:
+        precondition = _product(api_name, "preconditioner", preconditioner, unravel, right_side)
 
     def solve(matvec: Matvec, b: Any) -> Any:
-        return iterate(matvec, b, solver, limit)
+        return iterate(matvec, b, solver, limit, start, precondition)
+
+    def transpose_solve(matvec: Matvec, b: Any) -> Any:
+        transposed = None if precondition is None else lambda x: vjp(precondition, x)[1](x)[0]
+        return iterate(matvec, b, solver, limit, None, precondition if isinstance(solver, CG) else transposed)
 
     value, (converged, num_steps) = lax.custom_linear_solve(
-        matvec, right_side, solve, transpose_solve=solve, symmetric=isinstance(solver, CG), has_aux=True
+        matvec, right_side, solve, transpose_solve=transpose_solve, symmetric=isinstance(solver, CG), has_aux=True
     )
-    return Solution(unravel(value), converged, num_steps)
+    return Solution(unravel(value), failure_unless(converged, RESULTS.max_steps_reached), {"num_steps": num_steps})
 
 
-def iterate(matvec: Matvec, b: Any, solver: LinearSolver, max_steps: int) -> tuple[Any, tuple[Any, Any]]:
-    """Return the solution for a vector, whether it converged, and the number of products."""
-    # Solve for b / max|b|, since squares of the elements of b may underflow or overflow.
-    largest = max(abs(b))
-    scale = where(largest == 0, 1, largest)
-    b = b / scale
-    limit = maximum(solver.rtol * sqrt(b @ b), solver.atol / scale)
-    match solver:
-        case CG():
-            x, residual, steps = _conjugate_gradients(matvec, b, limit, max_steps)
-        case BiCGStab():
-            x, residual, steps = _stabilized_biconjugate_gradients(matvec, b, limit, max_steps)
-        case GMRES(restart=restart):
-            x, residual, steps = _minimal_residuals(matvec, b, limit, max_steps, min(restart, b.shape[0]))
-    return x * scale, (sqrt(residual @ residual) <= limit, steps)
+def _product(api_name: str, name: str, operator: Any, unravel: Callable[[Any], Any], like: Any) -> Matvec:
+    """Return the product with an operator as a function of vectors like `like`."""
+    if callable(operator):
+        return flat(api_name, operator, unravel, like)
+    matrix, size = operand(operator), like.shape[0]
+    if matrix.shape != (size, size):
+        refuse(ShapeError(f"{api_name}: {name} has shape {matrix.shape}; expected {(size, size)} for {size} unknowns"))
+    return lambda x: matrix @ x
 
 
-def _divide(x: Any, y: Any) -> Any:
-    """Return x / y, and 0 where y is 0: residuals of a solved system are 0."""
-    is_zero = y == 0
-    return where(is_zero, 0, x / where(is_zero, 1, y))
-
-
-def _conjugate_gradients(matvec: Matvec, b: Any, limit: Any, max_steps: int) -> tuple[Any, Any, Any]:
-    def step(state: Any) -> Any:
-        x, direction, residual, square, k = state
-        product = matvec(direction)
-        scale = _divide(square, direction @ product)
-        residual = residual - scale * product
-        next_square = residual @ residual
-        return x + scale * direction, residual + _divide(next_square, square) * direction, residual, next_square, k + 1
-
-    state = (b * 0, b, b, b @ b, 0)
-    x, _, residual, _, k = lax.while_loop(lambda s: logical_and(greater(sqrt(s[3]), limit), less(s[4], max_steps)), step, state)
-    return x, residual, k
-
-
-def _stabilized_biconjugate_gradients(matvec: Matvec, b: Any, limit: Any, max_steps: int) -> tuple[Any, Any, Any]:
-    def step(state: Any) -> Any:
-        x, direction, residual, rho, k = state
-        product = matvec(direction)
-        alpha = _divide(rho, b @ product)
-        half = residual - alpha * product
-        half_product = matvec(half)
-        omega = _divide(half_product @ half, half_product @ half_product)
-        residual = half - omega * half_product
-        next_rho = b @ residual
-        beta = _divide(next_rho, rho) * _divide(alpha, omega)
-        direction = residual + beta * (direction - omega * product)
-        return x + alpha * state[1] + omega * half, direction, residual, next_rho, k + 2
-
-    state = (b * 0, b, b, b @ b, 0)
-    x, _, residual, _, k = lax.while_loop(
-        lambda s: logical_and(greater(sqrt(s[2] @ s[2]), limit), less(s[4], max_steps)), step, state
-    )
-    return x, residual, k
-
-
-def _minimal_residuals(matvec: Matvec, b: Any, limit: Any, max_steps: int, restart: int) -> tuple[Any, Any, Any]:
-    rounding = 4 * float(cast(Any, ml_dtypes.finfo)(b.dtype).eps)
-
-    def cycle(state: Any) -> Any:
-        x, residual, k = state
-        norm = sqrt(residual @ residual)
-        basis = concat([_divide(residual, norm)[None], zeros((restart, b.shape[0]), b.dtype)])
-
-        def extend(j: Any, state: Any) -> Any:
-            """Orthogonalize the next vector against the basis, twice, and append it (Arnoldi)."""
-            basis, hessenberg = state
-            product = matvec(basis[j])
-            first = basis @ product
-            orthogonal = product - first @ basis
-            second = basis @ orthogonal
-            orthogonal = orthogonal - second @ basis
-            length = sqrt(orthogonal @ orthogonal)
-            # If only rounding errors remain, the Krylov space is complete and contains the solution.
-            length = where(length <= rounding * sqrt(product @ product), 0, length)
-            column = at(first + second)[j + 1].set(length)
-            return at(basis)[j + 1].set(_divide(orthogonal, length)), at(hessenberg)[:, j].set(column)
-
-        initial = (basis, zeros((restart + 1, restart), b.dtype))
-        basis, hessenberg = lax.fori_loop(0, restart, extend, initial)
-        first = at(zeros(restart + 1, b.dtype))[0].set(norm)
-        x = x + linalg.lstsq(hessenberg, first)[0] @ basis[:restart]
-        return x, b - matvec(x), k + restart + 1
-
-    return lax.while_loop(lambda s: logical_and(greater(sqrt(s[1] @ s[1]), limit), less(s[2], max_steps)), cycle, (b * 0, b, 0))
+def _matrix_of(api_name: str, operator: Any, solver: DirectSolver, unravel: Callable[[Any], Any], like: Any) -> Any:
+    """Return the matrix that a direct solver factors; `Diagonal` and `Tridiagonal` use operators with their structure."""
+    size = like.shape[0]
+    structured = {Diagonal: DiagonalLinearOperator, Tridiagonal: TridiagonalLinearOperator}.get(type(solver))
+    if structured is not None and isinstance(operator, structured):
+        return operator
+    if isinstance(operator, DiagonalLinearOperator | TridiagonalLinearOperator):
+        matrix = operator.as_matrix()
+    elif callable(operator):
+        return vmap(flat(api_name, operator, unravel, like))(eye(size, dtype=like.dtype)).T
+    else:
+        matrix = operand(operator)
+    is_tall = isinstance(solver, QR) and len(matrix.shape) == 2 and matrix.shape[0] == size and matrix.shape[1] <= size
+    if matrix.shape != (size, size) and not is_tall:
+        refuse(ShapeError(f"{api_name}: operator has shape {matrix.shape}; expected {(size, size)} for {size} unknowns"))
+    return convert(matrix, like.dtype)

@@ -1,4 +1,4 @@
-"""Minima of functions, and nonlinear least squares."""
+"""Minima of functions, by quasi-Newton methods and without derivatives."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ import numpy as np
 
 from dlc import lax
 from dlc.calculus.gradients import grad, value_and_grad
-from dlc.calculus.jacobians import jacfwd
-from dlc.calculus.linear_maps import vjp
 from dlc.errors import ShapeError
 from dlc.numpy import (
     abs,
     concat,
-    diag,
     eye,
     greater,
     less,
     less_equal,
-    linalg,
     logical_and,
     logical_not,
     max,
@@ -29,11 +25,13 @@ from dlc.numpy import (
     where,
     zeros,
 )
-from dlc.numpy.apply import convert, operand, refuse
-from dlc.solve.linear_systems import CG, iterate
-from dlc.solve.vectors import Solution, ravel, require_kind
+from dlc.numpy.apply import operand, refuse
+from dlc.solve.krylov_methods import CG, iterate
+from dlc.solve.nelder_mead import NelderMead, shrink_simplex
+from dlc.solve.results import Solution, iteration_result, split_aux
+from dlc.solve.vectors import ravel, require_kind
 
-__all__ = ["BFGS", "LBFGS", "LevenbergMarquardt", "least_squares", "minimise"]
+__all__ = ["BFGS", "LBFGS", "minimise", "stationary_point"]
 
 
 class BFGS(NamedTuple):
@@ -49,68 +47,47 @@ class LBFGS(NamedTuple):
     history: int = 10
 
 
-class LevenbergMarquardt(NamedTuple):
-    """Gauss-Newton steps, damped by the diagonal of JᵀJ where a step does not reduce the sum of squares."""
-
-    gtol: float = 1e-8
+Minimizer: TypeAlias = BFGS | LBFGS | NelderMead
 
 
-Minimizer: TypeAlias = BFGS | LBFGS
-
-
-def minimise(fn: Callable[[Any, Any], Any], solver: Minimizer, y0: Any, args: Any = None, *, max_steps: int = 256) -> Solution:
+def minimise(
+    fn: Callable[[Any, Any], Any], solver: Minimizer, y0: Any, args: Any = None, *, has_aux: bool = False, max_steps: int = 256
+) -> Solution:
     """Return a local minimum y of the scalar fn(y, args), starting from `y0`, an array or a pytree.
 
-    Iterations end when no component of the gradient exceeds `gtol`. Differentiable with respect to `args` and all values that
-    `fn` closes over: the derivative solves a linear system with the Hessian, which must be positive definite at the minimum.
+    Iterations end when no component of the gradient exceeds `gtol`, those of `NelderMead` at `rtol` and `atol`. With `has_aux`,
+    `fn` returns a pair of its value and a pytree, the `aux` of the solution. Differentiable with respect to `args` and all
+    values that `fn` closes over: the derivative solves a linear system with the Hessian, which must be positive definite at the
+    minimum.
 
     Raises ShapeError for a value of `fn` with axes.
     """
     api_name = "dlc.solve.minimise"
-    require_kind(api_name, "solver", solver, BFGS, LBFGS)
+    require_kind(api_name, "solver", solver, BFGS, LBFGS, NelderMead)
     guess, unravel = ravel(api_name, y0)
+    value_of, aux_of = split_aux(api_name, fn, args, has_aux)
 
     def objective(x: Any) -> Any:
-        value = operand(fn(unravel(x), args))
+        value = operand(value_of(unravel(x)))
         if value.shape:
             refuse(ShapeError(f"{api_name}: fn returned an array of shape {value.shape}; expected a scalar"))
         return value
 
     def solve(_: Any, x: Any) -> Any:
+        if isinstance(solver, NelderMead):
+            return shrink_simplex(objective, x, solver, max_steps)
         direction = _dense_direction if isinstance(solver, BFGS) else _limited_direction
         return _descend(objective, x, *direction(solver, x), solver.gtol, max_steps)
 
-    return _stationary_point(grad(objective), guess, unravel, solve)
+    return stationary_point(grad(objective), guess, unravel, aux_of, solve)
 
 
-def least_squares(
-    fn: Callable[[Any, Any], Any],
-    solver: LevenbergMarquardt,
-    y0: Any,
-    args: Any = None,
-    *,
-    max_steps: int = 256,
-) -> Solution:
-    """Return the y that minimises the sum of squares of fn(y, args), an array or a pytree of residuals, starting from `y0`.
-
-    Iterations end when no component of half the gradient exceeds `gtol`; derivatives are those of `minimise`.
-    """
-    api_name = "dlc.solve.least_squares"
-    require_kind(api_name, "solver", solver, LevenbergMarquardt)
-    guess, unravel = ravel(api_name, y0)
-
-    def residuals(x: Any) -> Any:
-        return convert(ravel(api_name, fn(unravel(x), args))[0], guess.dtype)
-
-    def gradient(x: Any) -> Any:
-        value, pull = vjp(residuals, x)
-        return pull(value)[0]
-
-    return _stationary_point(gradient, guess, unravel, lambda _, x: _levenberg_marquardt(residuals, x, solver.gtol, max_steps))
-
-
-def _stationary_point(
-    gradient: Callable[[Any], Any], guess: Any, unravel: Callable[[Any], Any], solve: Callable[[Any, Any], Any]
+def stationary_point(
+    gradient: Callable[[Any], Any],
+    guess: Any,
+    unravel: Callable[[Any], Any],
+    aux_of: Callable[[Any], Any],
+    solve: Callable[[Any, Any], Any],
 ) -> Solution:
     """Solve for a zero of a gradient, whose derivative is symmetric."""
 
@@ -118,15 +95,15 @@ def _stationary_point(
         solver, limit = CG(rtol=_TANGENT_ERROR_RATIO), 10 * y.shape[0]
         return lax.custom_linear_solve(hessian, y, lambda matvec, b: iterate(matvec, b, solver, limit)[0], symmetric=True)
 
-    value, (converged, num_steps) = lax.custom_root(gradient, guess, solve, tangent_solve, has_aux=True)
-    return Solution(unravel(value), converged, num_steps)
+    vector, (converged, num_steps) = lax.custom_root(gradient, guess, solve, tangent_solve, has_aux=True)
+    value = unravel(vector)
+    return Solution(value, iteration_result(converged, vector), {"num_steps": num_steps}, aux_of(value))
 
 
 _TANGENT_ERROR_RATIO = 1e-10
 # Wolfe conditions: the minimum ratio of the decrease to the linear one, and the maximum ratio of the slopes.
 _DECREASE_RATIO, _SLOPE_RATIO = 1e-4, 0.9
 _MAX_SEARCH_STEPS = 50
-_INITIAL_DAMPING_FACTOR = 1e-3
 
 
 def _descend(
@@ -215,37 +192,3 @@ def _limited_direction(solver: Any, x: Any) -> tuple[Any, Any, Any]:
 
     empty = zeros((solver.history, x.shape[0]), x.dtype)
     return (empty, empty, zeros(solver.history, x.dtype)), direction, update
-
-
-def _levenberg_marquardt(residuals: Callable[[Any], Any], x: Any, gtol: float, max_steps: int) -> tuple[Any, tuple[Any, Any]]:
-    jacobian_of = jacfwd(residuals)
-
-    def step(state: Any) -> Any:
-        x, value, jacobian, damping, k = state
-        normal = jacobian.T @ jacobian
-        diagonal = diag(normal)
-        damped = normal + diag(damping * where(diagonal > 0, diagonal, 1))
-        candidate = x - linalg.solve(damped, jacobian.T @ value)
-        next_value = residuals(candidate)
-        is_better = next_value @ next_value < value @ value
-        next_x = where(is_better, candidate, x)
-        return (
-            next_x,
-            where(is_better, next_value, value),
-            where(is_better, jacobian_of(next_x), jacobian),
-            where(is_better, damping / 10, damping * 10),
-            k + 1,
-        )
-
-    def is_running(state: Any) -> Any:
-        _, value, jacobian, damping, k = state
-        is_stationary = max(abs(jacobian.T @ value)) <= gtol
-        return logical_and(logical_not(is_stationary), logical_and(less(k, max_steps), less(damping, _MAX_DAMPING_FACTOR)))
-
-    initial = (x, residuals(x), jacobian_of(x), x[0] * 0 + _INITIAL_DAMPING_FACTOR, 0)
-    x, value, jacobian, _, k = lax.while_loop(is_running, step, initial)
-    return x, (max(abs(jacobian.T @ value)) <= gtol, k)
-
-
-# Steps with larger damping are below the spacing of floats.
-_MAX_DAMPING_FACTOR = 1e16

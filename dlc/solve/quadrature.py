@@ -27,7 +27,8 @@ from dlc.numpy import (
     zeros,
 )
 from dlc.numpy.apply import ArrayLike, convert, operand, promote_to_float, refuse
-from dlc.solve.vectors import Solution, require_tolerances
+from dlc.solve.results import RESULTS, Solution, failure_unless
+from dlc.solve.vectors import require_tolerances
 from dlc.traced_functions.derivatives import constant
 
 __all__ = ["quad"]
@@ -137,7 +138,7 @@ def quad(
     totals, _ = integrals(low + starts * span, low + (starts + widths) * span)
     total = sum(where(is_used[:, None], totals, 0), axis=0)
     shape = values_at((low + span / 2)[None]).shape[1:]
-    return Solution(total.reshape(shape), converged, count)
+    return Solution(total.reshape(shape), failure_unless(converged, RESULTS.max_steps_reached), {"num_steps": count})
 
 
 def _is_infinite(limit: ArrayLike) -> TypeGuard[float]:

@@ -11,9 +11,26 @@ from dlc import lax
 from dlc.calculus.batching import vmap
 from dlc.calculus.jacobians import jacfwd
 from dlc.errors import ShapeError
-from dlc.numpy import abs, eye, greater, less, linalg, logical_and, max, maximum, reshape, sign, sum, where
+from dlc.numpy import (
+    abs,
+    all,
+    eye,
+    greater,
+    isfinite,
+    less,
+    linalg,
+    logical_and,
+    logical_not,
+    max,
+    maximum,
+    reshape,
+    sign,
+    sum,
+    where,
+)
 from dlc.numpy.apply import ArrayLike, convert, refuse
-from dlc.solve.vectors import Solution, flat, ravel, require_kind
+from dlc.solve.results import Solution, iteration_result, split_aux
+from dlc.solve.vectors import flat, ravel, require_kind
 
 __all__ = ["Bisection", "FixedPointIteration", "Newton", "dense_solve", "fixed_point", "root_find"]
 
@@ -45,20 +62,22 @@ RootFinder: TypeAlias = Newton | Bisection
 
 
 def root_find(
-    fn: Callable[[Any, Any], Any], solver: RootFinder, y0: Any, args: Any = None, *, max_steps: int = 256
+    fn: Callable[[Any, Any], Any], solver: RootFinder, y0: Any, args: Any = None, *, has_aux: bool = False, max_steps: int = 256
 ) -> Solution:
     """Return the root y of fn(y, args), starting from `y0`, an array or a pytree; fn(y, args) has as many elements.
 
     Iterations end when the step is at most atol + rtol · |y| in the root-mean-square norm. Differentiable with respect to
-    `args` and all values that `fn` closes over, not with respect to `y0`.
+    `args` and all values that `fn` closes over, not with respect to `y0`. With `has_aux`, `fn` returns a pair of its value and
+    a pytree, the `aux` of the solution.
 
     Raises ShapeError for another number of values than unknowns, and for Bisection of more than one unknown.
     """
     require_kind("dlc.solve.root_find", "solver", solver, Newton, Bisection)
     guess, unravel = ravel("dlc.solve.root_find", y0)
+    value_of, aux_of = split_aux("dlc.solve.root_find", fn, args, has_aux)
 
     def function(x: Any) -> Any:
-        value = convert(ravel("dlc.solve.root_find", fn(unravel(x), args))[0], guess.dtype)
+        value = convert(ravel("dlc.solve.root_find", value_of(unravel(x)))[0], guess.dtype)
         if value.shape != guess.shape:
             count = f"{value.shape[0]} values for {guess.shape[0]} unknowns"
             refuse(ShapeError(f"dlc.solve.root_find: fn returned {count}; expected as many; least_squares solves such systems"))
@@ -66,7 +85,7 @@ def root_find(
 
     if isinstance(solver, Bisection) and guess.shape != (1,):
         refuse(ShapeError(f"dlc.solve.root_find: Bisection of {guess.shape[0]} unknowns; expected one; use Newton for several"))
-    return _implicit(function, guess, unravel, lambda f, x: _find(f, x, solver, max_steps))
+    return _implicit(function, guess, unravel, aux_of, lambda f, x: _find(f, x, solver, max_steps))
 
 
 def fixed_point(
@@ -75,6 +94,7 @@ def fixed_point(
     y0: Any,
     args: Any = None,
     *,
+    has_aux: bool = False,
     max_steps: int = 256,
 ) -> Solution:
     """Return y with fn(y, args) = y, starting from `y0`; as `root_find` for fn(y, args) - y.
@@ -83,15 +103,21 @@ def fixed_point(
     """
     require_kind("dlc.solve.fixed_point", "solver", solver, FixedPointIteration, Newton)
     guess, unravel = ravel("dlc.solve.fixed_point", y0)
-    function = flat("dlc.solve.fixed_point", lambda y: fn(y, args), unravel, guess)
-    return _implicit(lambda y: function(y) - y, guess, unravel, lambda f, x: _find(f, x, solver, max_steps))
+    value_of, aux_of = split_aux("dlc.solve.fixed_point", fn, args, has_aux)
+    function = flat("dlc.solve.fixed_point", value_of, unravel, guess)
+    return _implicit(lambda y: function(y) - y, guess, unravel, aux_of, lambda f, x: _find(f, x, solver, max_steps))
 
 
 def _implicit(
-    function: Callable[[Any], Any], guess: Any, unravel: Callable[[Any], Any], solve: Callable[[Any, Any], Any]
+    function: Callable[[Any], Any],
+    guess: Any,
+    unravel: Callable[[Any], Any],
+    aux_of: Callable[[Any], Any],
+    solve: Callable[[Any, Any], Any],
 ) -> Solution:
-    value, (converged, num_steps) = lax.custom_root(function, guess, solve, dense_solve, has_aux=True)
-    return Solution(unravel(value), converged, num_steps)
+    vector, (converged, num_steps) = lax.custom_root(function, guess, solve, dense_solve, has_aux=True)
+    value = unravel(vector)
+    return Solution(value, iteration_result(converged, vector), {"num_steps": num_steps}, aux_of(value))
 
 
 def dense_solve(g: Callable[[Any], Any], y: Any) -> Any:
@@ -111,8 +137,11 @@ def _find(
         change = value if isinstance(solver, FixedPointIteration) else -linalg.solve(jacfwd(f)(x), value)
         return x + change, is_small(change, x, solver.rtol, solver.atol), k + 1
 
-    initial = (x, np.asarray(False), 0)
-    x, converged, k = lax.while_loop(lambda s: logical_and(s[1] == False, less(s[2], max_steps)), step, initial)  # noqa: E712
+    def is_running(state: Any) -> Any:
+        x, converged, k = state
+        return logical_and(logical_and(logical_not(converged), all(isfinite(x))), less(k, max_steps))
+
+    x, converged, k = lax.while_loop(is_running, step, (x, np.asarray(False), 0))
     return x, (converged, k)
 
 
@@ -137,4 +166,4 @@ def _bisect(f: Callable[[Any], Any], x: Any, solver: Bisection, max_steps: int) 
     lower_sign = sign(f(lower))
     lower, upper, k = lax.while_loop(lambda s: logical_and(is_wide(s[0], s[1]), less(s[2], max_steps)), step, (lower, upper, 0))
     has_change = max(abs(lower_sign - sign(f(upper)))) > 0
-    return (lower + upper) / 2, (logical_and(has_change, is_wide(lower, upper) == False), k)  # noqa: E712
+    return (lower + upper) / 2, (logical_and(has_change, logical_not(is_wide(lower, upper))), k)

@@ -67,18 +67,17 @@ class Method:
         error = None if self.error_weights is None else h * _combine(self.error_weights, slopes)
         return Step(end, error, slopes[-1] if self.reuses_last_stage else f(t + h, end), stack(slopes))
 
-    def interpolate(self, y: Any, step: Step, h: Any, position: Any) -> Any:
-        """Return the states at relative positions (m,) in [0, 1] of a step that began at y: (m, n).
+    def coefficients(self, y: Any, step: Step, h: Any) -> Any:
+        """Return the coefficients of the states within a step that began at y, (5, n), as in `saving.interpolate`.
 
-        A cubic Hermite polynomial, with the quartic term of the method, in the form of Hairer, Nørsett and Wanner, II.6.
+        They form a cubic Hermite polynomial, with the quartic term of the method.
         """
-        s = position[:, None]
         change = step.end - y
         bend = h * step.slopes[0] - change
-        cubic = change - h * step.slope - bend
+        quartic = 0 * change
         if self.quartic_weights:
-            cubic = cubic + (1 - s) * (h * _combine(self.quartic_weights, [step.slopes[i] for i in range(len(self.weights))]))
-        return y + s * (change + (1 - s) * (bend + s * cubic))
+            quartic = h * _combine(self.quartic_weights, [step.slopes[i] for i in range(len(self.weights))])
+        return stack([y, change, bend, change - h * step.slope - bend, quartic])
 
 
 def _implicit_slope(f: Callable[[Any, Any], Any], t: Any, start: Any, h: Any, guess: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Stochastic differential equations: terms, Brownian motion and methods."""
+"""Stochastic differential equations: terms and methods."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 from dlc.calculus.linear_maps import jvp
 from dlc.errors import ShapeError
-from dlc.numpy import sqrt
-from dlc.numpy.apply import ArrayLike, convert, refuse
-from dlc.random import fold_in, normal
-from dlc.solve.runge_kutta import Method
+from dlc.numpy.apply import convert, refuse
+from dlc.solve.brownian_motion import BrownianPath, Noise
+from dlc.solve.runge_kutta import Method, Step
 from dlc.solve.vectors import ravel, ravel_like
 
 __all__ = [
     "SRA1", "ControlTerm", "EulerHeun", "ItoMilstein", "MultiTerm", "ODETerm", "StochasticMethod", "StratonovichMilstein",
-    "UnsafeBrownianPath", "equation_of",
+    "equation_of", "path_step",
 ]  # fmt: skip
 
 Field: TypeAlias = Callable[[Any, Any], Any]
@@ -27,16 +26,6 @@ class ODETerm(NamedTuple):
     vector_field: Callable[[Any, Any, Any], Any]
 
 
-class UnsafeBrownianPath(NamedTuple):
-    """Brownian motion of a shape, whose increments are drawn step by step from a key of `dlc.random`.
-
-    The path depends on the steps, so that only steps of constant length are supported.
-    """
-
-    shape: tuple[int, ...]
-    key: ArrayLike
-
-
 class ControlTerm(NamedTuple):
     """The diffusion g(t, y, args) dw of an equation, where w is Brownian motion.
 
@@ -45,7 +34,7 @@ class ControlTerm(NamedTuple):
     """
 
     vector_field: Callable[[Any, Any, Any], Any]
-    control: UnsafeBrownianPath
+    control: BrownianPath
 
 
 class MultiTerm(NamedTuple):
@@ -55,25 +44,11 @@ class MultiTerm(NamedTuple):
     diffusion: ControlTerm
 
 
-class Noise(NamedTuple):
-    """The increment of Brownian motion in a step, (m,), and its space-time Lévy area, (m,)."""
-
-    increment: Any
-    area: Any
-
-
 class Diffusion(NamedTuple):
     """The diffusion of an equation on vectors: `field` returns (n,) for diagonal noise, else (n, m)."""
 
     field: Field
-    path: UnsafeBrownianPath
-
-    def noise(self, step: Any, h: Any) -> Noise:
-        """Draw the noise of a step of length |h|."""
-        draws = normal(fold_in(self.path.key, step), (2, *self.path.shape), h.dtype)
-        # The variances are |h| and |h| / 12.
-        scale = sqrt(abs(h))
-        return Noise(scale * draws[0], scale / 12**0.5 * draws[1])
+    path: BrownianPath
 
 
 class EulerHeun(NamedTuple):
@@ -170,13 +145,13 @@ def equation_of(api_name: str, terms: Any, args: Any, unravel: Callable[[Any], A
     return on_vectors(drift), Diffusion(field, path)
 
 
-def path_step(method: Method | StochasticMethod, f: Field, diffusion: Diffusion, t: Any, y: Any, h: Any, step: Any) -> Any:
-    """Return the state after a step. A Runge-Kutta method integrates the slope f + g Δw / h."""
-    noise, g = diffusion.noise(step, h), diffusion.field
+def path_step(method: Method | StochasticMethod, f: Field, diffusion: Diffusion, t: Any, y: Any, h: Any, step: Any) -> Step:
+    """Take a step. A Runge-Kutta method integrates the slope f + g Δw / h, and estimates its error."""
+    noise, g = diffusion.path.noise(t, h, step), diffusion.field
     if not isinstance(method, Method):
-        return method.step(f, g, t, y, h, noise)
+        return Step(method.step(f, g, t, y, h, noise), None, None, None)
 
     def slope(t: Any, y: Any) -> Any:
         return f(t, y) + _apply(g(t, y), noise.increment) / h
 
-    return method.step(slope, t, y, slope(t, y), h).end
+    return method.step(slope, t, y, slope(t, y), h)

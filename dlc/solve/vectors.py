@@ -1,4 +1,4 @@
-"""Pytrees of floats as vectors, in which solvers compute, and the result of a solver."""
+"""Pytrees of floats as vectors, in which solvers compute."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,20 +14,6 @@ from dlc import tree
 from dlc.errors import ArgumentError, DTypeError, ShapeError
 from dlc.numpy import concat, reshape
 from dlc.numpy.apply import convert, operand, promote_to_float, refuse
-
-
-class Solution(NamedTuple):
-    """The result of an iterative solver.
-
-    Attributes:
-        value: The unknown; a pytree like the initial guess or the right side.
-        converged: Whether the tolerance was reached, a bool.
-        num_steps: The number of iterations, an integer.
-    """
-
-    value: Any
-    converged: Any
-    num_steps: Any
 
 
 def ravel(api_name: str, pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
