@@ -36,17 +36,12 @@ def linear(x: Any, weight: Weight, bias: Any = None) -> Any:
     """Return x · weightᵀ + bias for rows [T, K] and a weight [N, K].
 
     A quantized weight stays in memory as integers. Each row of `x` is quantized per group to 16 bits, or to 8 bits if
-    `min_activation_bits` allows that and the target has byte dot products.
+    `min_activation_bits` allows that and the target has byte dot products. Minima are multiplied by sums of the rounded rows.
     """
     if isinstance(weight, QuantizedMatrix):
         x = x if weight.input_order is None else dnp.take(x, weight.input_order, -1)
         columns = apply(dl.TransposeOp, _dequantize(weight, _traced), permutation=(1, 0))
         y = apply(dl.MatmulOp, operand(x), columns, min_lhs_bits=_min_activation_bits.get())
-        if weight.minimum is not None:
-            groups = weight.minimum.shape[1]
-            # Minima cancel most of the product, and there are few: with 8 bits, logits have three times the error.
-            with min_activation_bits(16):
-                y = y + linear(dnp.sum(dnp.reshape(x, (*x.shape[:-1], groups, x.shape[-1] // groups)), -1), weight.minimum)
     else:
         y = dnp.matmul(x, dnp.swapaxes(dnp.asarray(weight).astype(np.float32), 0, 1))
     return y if bias is None else y + bias
@@ -60,15 +55,11 @@ def embed(tokens: Any, weight: Weight) -> Any:
 
     if isinstance(weight, QuantizedMatrix) and weight.input_order is not None:
         weight = weight.dequantize()
-    values = _dequantize(weight, rows)
-    if not isinstance(weight, QuantizedMatrix) or weight.minimum is None:
-        return values
-    minima = _dequantize(weight.minimum, rows)
-    return values + dnp.repeat(minima, weight.shape[1] // weight.minimum.shape[1], axis=-1)
+    return _dequantize(weight, rows)
 
 
 def _dequantize(weight: Weight, select: Callable[[Any], Any]) -> Any:
-    """Return the rows that `select` returns of a weight without its minima, as f32."""
+    """Return the rows that `select` returns of a weight, as f32."""
     if not isinstance(weight, QuantizedMatrix):
         floats = operand(select(weight))
         return apply(dl.CastOp, floats, to=ELEMENT_TYPES["float32"]) if weight.dtype != np.float32 else floats
@@ -77,7 +68,10 @@ def _dequantize(weight: Weight, select: Callable[[Any], Any]) -> Any:
         integers = apply(dl.GatherOp, _literal(weight.table), integers, axis=0)
     zero_type = (weight.integers if weight.table is None else weight.table).dtype
     zero = np.zeros((), zero_type) if weight.zero is None else select(weight.zero)
-    return apply(dl.DequantizeOp, integers, _dequantize(weight.scale, select), operand(zero), axis=1)
+    values = apply(dl.DequantizeOp, integers, _dequantize(weight.scale, select), operand(zero), axis=1)
+    if weight.minimum is None:
+        return values
+    return values + dnp.repeat(_dequantize(weight.minimum, select), weight.shape[1] // weight.minimum.shape[1], axis=1)
 
 
 def _traced(array: Any) -> Any:

@@ -67,10 +67,13 @@ Weight: TypeAlias = "NDArray[Any] | QuantizedMatrix"
 
 def make_read_only(weight: Weight) -> Weight:
     """Make the arrays of a weight read-only, and those of which they are views: traced programs share them without copies."""
-    is_quantized = isinstance(weight, QuantizedMatrix)
-    arrays: list[Any] = [weight.integers, weight.scale, weight.zero] if is_quantized else [weight]
-    for array in arrays:
-        while isinstance(array, np.ndarray):
-            array.flags.writeable = False
-            array = array.base
+    if isinstance(weight, QuantizedMatrix):
+        for part in (weight.integers, weight.scale, weight.zero, weight.minimum):
+            if part is not None:
+                make_read_only(part)
+        return weight
+    array: Any = weight
+    while isinstance(array, np.ndarray):
+        array.flags.writeable = False
+        array = array.base
     return weight

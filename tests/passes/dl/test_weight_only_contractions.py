@@ -209,6 +209,64 @@ def test_two_level_scales_and_tables(name: str, has_table: bool, is_transposed: 
     assert dl.base.number(product.bits) == 4 and (product.table is not None) == has_table
 
 
+def product_with_minima(integers: np.ndarray, is_transposed: bool, is_two_level: bool) -> Program:
+    """Rows times `(integers [128, 8] - 7.5) / 64` in blocks of 16, with f16 or quantized minima."""
+
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        shape, axis = ((8, 128), 1) if is_transposed else ((128, 8), 0)
+        per_block, per_larger_block = (tuple(s // n if a == axis else s for a, s in enumerate(shape)) for n in (16, 64))
+        zero = b.scalar(0, like=element_tensor(np.uint8))
+        if is_two_level:
+            larger_scale = b.weight(np.full(per_larger_block, -0.5 / 64, np.float32))
+            minima = b(dl.DequantizeOp, b.weight(np.full(per_block, 15, np.uint8)), larger_scale, zero, axis=axis)
+        else:
+            minima = b(dl.CastOp, b.weight(np.full(per_block, -7.5 / 64, np.float16)), to=f32)
+        split = b(dl.ReshapeOp, minima, shape=(*per_block[: axis + 1], 1, *per_block[axis + 1 :]))
+        minima = b(dl.BroadcastToOp, split, shape=(*per_block[: axis + 1], 16, *per_block[axis + 1 :]))
+        scale, zero = b.weight(np.full(per_block, 1 / 64, np.float32)), b.scalar(0, like=element_tensor(UINT4))
+        w = b(dl.DequantizeOp, b.weight((integers.T if is_transposed else integers).astype(UINT4)), scale, zero, axis=axis)
+        w = b(dl.AddOp, w, b(dl.ReshapeOp, minima, shape=shape))
+        w = b(dl.TransposeOp, w, permutation=(1, 0)) if is_transposed else w
+        return b(dl.MatmulOp, x, w, min_lhs_bits=8)
+
+    return program(body, *randoms((3, 128)))
+
+
+@pytest.mark.parametrize("is_two_level", [False, True], ids=["floats", "quantized"])
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize(
+    "name, steps", [("cpu:avx2", 127), ("cpu:avx512_vnni", 127), ("cpu:aarch64", 32767), ("cpu:riscv64", None)]
+)
+def test_minima_are_multiplied_by_sums_of_rounded_rows(
+    name: str, steps: int | None, is_transposed: bool, is_two_level: bool
+) -> None:
+    integers, target = RNG.integers(0, 16, (128, 8)), CPU_LEVELS[name]
+    p, (x,) = product_with_minima(integers, is_transposed, is_two_level), randoms((3, 128))
+    blocks = x.reshape(3, 8, 16)
+    unit = np.abs(blocks).max(-1, keepdims=True) / (steps or 1)
+    rounded = (np.round(blocks / unit) * unit if steps else blocks).reshape(3, 128)
+    expected = rounded @ ((integers - 7.5) / 64)
+    np.testing.assert_allclose(p.run()[0], x @ ((integers - 7.5) / 64), atol=1e-6)
+    WeightOnlyContractionsPass(target).apply(Context(), p.module)
+    np.testing.assert_allclose(p.run()[0], expected, atol=1e-4)
+    products = [op for op in p.module.walk() if isinstance(op, dl.MatmulWeightOnlyDotOp | dl.MatmulWeightOnlyOp)]
+    assert len(products) == 1 + is_two_level and not any(isinstance(op, dl.BroadcastToOp) for op in p.module.walk())
+    for stage in stages_of(target):
+        for step in stage.passes:
+            step.apply(Context(), p.module)
+    np.testing.assert_allclose(p.run()[0], expected, atol=1e-4)
+
+
+def test_other_sums_of_weights_are_dequantized_at_compile_time() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        w, scale = b.weight(integers(np.int8, K, N)), b.weight(RNG.uniform(0.01, 0.02, (3, N)).astype(np.float32))
+        w = b(dl.DequantizeOp, w, scale, b.scalar(0, like=element_tensor(np.int8)), axis=0)
+        return b(dl.MatmulOp, x, b(dl.AddOp, w, b.weight(randoms((K, N))[0])), min_lhs_bits=8)
+
+    p = program(body, *randoms((2, K)))
+    assert p.apply(WeightOnlyContractionsPass(resolve("cpu:avx2"))).ops == ["dequantize", "add", "matmul"]
+
+
 def six_bit_product(weights: np.ndarray, x: np.ndarray) -> Program:
     """Rows times weights [256, N] in blocks of 16 with int8 scales, times an f32 scale, as GGUF's Q6_K."""
 

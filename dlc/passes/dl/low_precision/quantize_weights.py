@@ -72,7 +72,7 @@ class QuantizeWeightsPass(TargetPass):
         w = build(ReshapeOp, build(CastOp, op.rhs, to=f32), shape=(k // self.group, self.group, columns))
         weights = _quantize_int8(build, w) if self.weights == "int8" else _quantize_uint4(build, w)
         if not self.exact_rows and (dot := choose_row_dot(op.lhs, weights, self.target, ranges, 16)) is not None:
-            return [matmul_quantized_rows(build, op.lhs, weights, dot, self.target)]
+            return matmul_quantized_rows(build, op.lhs, weights, dot, self.target)[:1]
         return [matmul_float_rows(build, op.lhs, weights, ranges)]
 
 

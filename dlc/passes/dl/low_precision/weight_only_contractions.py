@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.arithmetic.conversion import CastOp
-from dlc.dialects.dl.arithmetic.elementwise import SubOp
+from dlc.dialects.dl.arithmetic.elementwise import AddOp, SubOp
 from dlc.dialects.dl.base import element_type_of, number, rank_of, shape_of
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.contractions.contraction import MatmulOp
@@ -22,6 +22,7 @@ from dlc.dialects.dl.movement.indexing import GatherOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, TransposeOp
 from dlc.dialects.dl.programs.size_ranges import size_ranges
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
+from dlc.dialects.dl.reductions.reduction import ReduceSumOp
 from dlc.dialects.dl.scalar import bits
 from dlc.ir import Context, ModuleOp, SSAValue, bf16, f16, f32, f64, i8
 from dlc.passes.base import TargetPass
@@ -41,6 +42,8 @@ from dlc.target import Target
 
 # Each register tile dequantizes the weights again: with more rows that costs more than reading float weights from memory.
 _MAX_FLOAT_ROWS = 32
+# The minimum bits of the sums of rows that minima multiply. Minima cancel most of the product.
+_SUM_BITS = 16
 _SIGNED_TYPE = {ELEMENT_TYPES[f"uint{n}"]: ELEMENT_TYPES[f"int{n}"] for n in (4, 8)}
 
 
@@ -61,6 +64,14 @@ class WeightOnlyContractionsPass(TargetPass):
 
         %q = dl.gather %table, %codes;  %w = dl.dequantize %q, …  →  dl.matmul_weight_only_dot … {bits = 4, table = […]}
 
+    Minima `m`, which the weights add repeated over blocks along K, are multiplied by the sums of rows over these blocks:
+
+        %w = dl.add (dl.dequantize %q, …), (repeat %m);  %y = dl.matmul %x, %w
+    →   %y = dl.add (dl.matmul_weight_only_dot …), (dl.matmul (dl.reduce_sum %x), %m)
+
+    The sums of quantized rows are those of the rounded values. Rounding errors are then multiplied by w + m, whose mean is
+    near 0, and not by the unsigned w. Quantized minima stay quantized; their rows, the sums, are rounded to int16.
+
     For few rows the sums over words are scaled; for more rows the weights are, once for all rows. If the product has
     `min_lhs_bits`, rows are quantized: to int8 if that suffices and the target has byte dot products, to int16 if it has
     i16 pairs, up to the number of rows for which that is profitable.
@@ -79,21 +90,56 @@ class WeightOnlyContractionsPass(TargetPass):
     def _rewrite(self, op: MatmulOp, constant: WeightExpressions, ranges: Mapping[str, SizeRange]) -> Sequence[SSAValue] | None:
         if op.rhs not in constant or rank_of(op.rhs) != 2:
             return None
-        element, transpose = element_type_of(op.rhs), defining_op(op.rhs, TransposeOp)
-        dequantize = defining_op(op.rhs if transpose is None else transpose.x, DequantizeOp)
-        if dequantize is None or element == f64 or element_type_of(dequantize.x) not in WEIGHT_ONLY_TYPES:
+        transpose = defining_op(op.rhs, TransposeOp)
+        matrix, k_axis = (op.rhs, 0) if transpose is None else (transpose.x, 1)
+        addition, minima = defining_op(matrix, AddOp), None
+        if addition is not None:
+            matrix, minima = addition.x, _repeated_blocks(addition.y, k_axis)
+            if minima is None:
+                return None
+        dequantize = defining_op(matrix, DequantizeOp)
+        if dequantize is None or element_type_of(matrix) == f64 or element_type_of(dequantize.x) not in WEIGHT_ONLY_TYPES:
             return None
         build = DlBuilder(op)
         weights = _split_into_blocks(build, dequantize, transpose is not None, self.target)
         if weights is None:
             return None
-        min_bits = op.min_lhs_bits
-        dot = None if min_bits is None else choose_row_dot(op.lhs, weights, self.target, ranges, number(min_bits))
-        if representative_rows(op.lhs, ranges) > _MAX_FLOAT_ROWS and dot is None:
+        min_bits, rows = op.min_lhs_bits, op.lhs
+        dot = None if min_bits is None else choose_row_dot(rows, weights, self.target, ranges, number(min_bits))
+        if representative_rows(rows, ranges) > _MAX_FLOAT_ROWS and dot is None:
             return None
-        if dot is not None:
-            return [matmul_quantized_rows(build, op.lhs, weights, dot, self.target)]
-        return [matmul_float_rows(build, op.lhs, weights, ranges)]
+        if dot is None:
+            y = matmul_float_rows(build, rows, weights, ranges)
+        else:
+            y, rows = matmul_quantized_rows(build, rows, weights, dot, self.target)
+        if minima is None:
+            return [y]
+        columns = minima if transpose is None else build(TransposeOp, minima, permutation=(1, 0))
+        sums = _block_sums(build, build(CastOp, rows, to=element_type_of(y)), int(shape_of(columns)[0]))
+        product = build(MatmulOp, sums, columns, min_lhs_bits=None if min_bits is None else _SUM_BITS)
+        return [build(AddOp, y, product)]
+
+
+def _block_sums(build: DlBuilder, rows: SSAValue, blocks: int) -> SSAValue:
+    """Return the sums of rows […, K] over blocks along K."""
+    *leading, k = shape_of(rows)
+    split = build(ReshapeOp, rows, shape=(*leading, blocks, int(k) // blocks))
+    return build(ReduceSumOp, split, axes=(-1,), keepdims=False)
+
+
+def _repeated_blocks(value: SSAValue, axis: int) -> SSAValue | None:
+    """Return the matrix of which `value` repeats each element along `axis`; None if `value` is not of that form."""
+    merge = defining_op(value, ReshapeOp)
+    broadcast = None if merge is None else defining_op(merge.x, BroadcastToOp)
+    split = None if broadcast is None else defining_op(broadcast.x, ReshapeOp)
+    if broadcast is None or split is None or rank_of(split.x) != 2:
+        return None
+    before, after = shape_of(split.x)[: axis + 1], shape_of(split.x)[axis + 1 :]
+    if shape_of(split.result) != (*before, 1, *after) or rank_of(broadcast.result) != 3:
+        return None
+    *repeated, count = shape_of(broadcast.result)[: axis + 2]
+    is_merged = shape_of(value) == (*before[:-1], before[-1] * count, *after)
+    return split.x if is_merged and tuple(repeated) == before else None
 
 
 def _split_into_blocks(

@@ -127,8 +127,8 @@ def matmul_float_rows(
 
 def matmul_quantized_rows(
     build: DlBuilder, x: SSAValue, weights: BlockQuantizedWeights, dot: RowDot, target: Target
-) -> SSAValue:
-    """Multiply `x` with the weights by packed integer dot products.
+) -> tuple[SSAValue, SSAValue]:
+    """Multiply `x` with the weights by packed integer dot products; return the products and the rounded `x`, f32.
 
     Each row segment that is multiplied by a block of weights, or by a larger block of two-level scales if these are multiplied
     as integers, is quantized to multiples of 1/32,767 of its largest magnitude, or of 1/32,639 or 1/127 of it, as `dot`
@@ -181,7 +181,8 @@ def matmul_quantized_rows(
         table=table,
         words_per_sum=words_per_sum,
     )
-    return build(CastOp, y, to=element_type_of(x))
+    rounded_rows = build(ReshapeOp, build(MulOp, multiples, scale), shape=(*leading, k))
+    return build(CastOp, y, to=element_type_of(x)), rounded_rows
 
 
 def _words_per_scaled_sum(weights: BlockQuantizedWeights, dot: RowDot, target: Target) -> int | None:
