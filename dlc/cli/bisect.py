@@ -38,7 +38,6 @@ from dlc.errors import DlcError
 from dlc.instrument.report import Progress
 from dlc.models.model_files import import_program
 from dlc.options import Options
-from dlc.runtime.models.model import require_matching_inputs
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -90,7 +89,6 @@ def bisect_command(
     with progress_display() as progress:
         program = import_program(model, shapes, constants, None)
         arrays = make_inputs(program.inputs, inputs, seed)
-        require_matching_inputs(program.name, program.inputs, [arrays[info.name] for info in program.inputs])
         program = program.for_inputs(list(arrays.values()))
         if against.endswith(".npz"):
             _require_correct_import(program, model, arrays, constants, read_arrays(Path(against)), tolerance)

@@ -30,7 +30,7 @@ from dlc.files.atomic_writes import require_writable
 from dlc.instrument.report import Progress
 from dlc.models.model_files import explore_file
 from dlc.options import Options
-from dlc.runtime.models.model import require_matching_inputs
+from dlc.shapes.input_sizes import require_matching_inputs
 from dlc.shapes.shape_specs import tensor_shape
 from dlc.target import custom_target_location
 from dlc.training.model_transforms import ModelTransform

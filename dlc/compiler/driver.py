@@ -22,7 +22,7 @@ from dlc.compiler.lowering import Lowering
 from dlc.compiler.numerical_checks import check, check_first_call
 from dlc.compiler.program import Program
 from dlc.compiler.program_builder import build_program
-from dlc.compiler.size_domains import collect_guards, data_dependent_sizes, infer_domain, restrict_to_domain
+from dlc.compiler.size_domains import collect_guards, infer_domain, restrict_to_domain
 from dlc.compiler.specializer import Specializer
 from dlc.dialects.dl.data_dependent.foreign import ForeignCallOp
 from dlc.dialects.dl.distributed.collectives import Collective
@@ -179,7 +179,7 @@ def _specialized_model(compilation: Compilation, dynamic: Specialization[Model] 
     again if its symbolic types do not hold for the sizes of a call, such as for those that clamp a slice.
     """
     program = compilation.program
-    data_dependent = tuple(data_dependent_sizes(program)) if not program.sizes else ()
+    data_dependent = tuple(program.data_dependent_sizes) if not program.sizes else ()
     # The dynamic specialization has dumped its IR.
     options = compilation.options if dynamic is None else replace(compilation.options, dump_ir=None)
 
@@ -245,7 +245,7 @@ def _compile_domain(
         return None, str(error).partition("\n")[0]
     if expanded is not compilation:
         compilation, rebuild_module = expanded, None
-    if not compilation.program.sizes and not data_dependent_sizes(compilation.program):
+    if not compilation.program.sizes and not compilation.program.data_dependent_sizes:
         return Specialization(_model(compilation, file, rebuild_module)), None
     if not compilation.program.sizes:
         _require_supported_sizes(compilation)
@@ -255,15 +255,16 @@ def _compile_domain(
     domain, reason = infer_domain(compilation.program)
     if sizes and (domain is None or not domain.may_hold(sizes)):
         raise OutOfDomainError(f"{compilation.program.name}: {reason}")
-    is_static_domain = domain is not None and compilation.program.sizes <= {*domain.static_sizes, *domain.equal}
-    if domain is None or (compilation.program.sizes and is_static_domain and not sizes):
+    if domain is None:
         return None, reason
     try:
         restricted = replace(compilation, program=restrict_to_domain(compilation.program, domain))
+        if compilation.program.sizes and not restricted.program.sizes and not sizes:
+            return None, reason
         if domain.is_unrestricted:
             return Specialization(_model(restricted, file)), None
         model = _model(restricted)
-        is_guaranteed = domain.symbols.isdisjoint(data_dependent_sizes(compilation.program))
+        is_guaranteed = domain.symbols.isdisjoint(compilation.program.data_dependent_sizes)
         return Specialization(model, domain, is_guaranteed=is_guaranteed), reason
     except (UnsupportedError, ShapeError) as error:
         # Errors that do not depend on sizes are raised again by the specialization; bugs of dlc are not caught here.
@@ -272,7 +273,7 @@ def _compile_domain(
 
 def _require_supported_sizes(compilation: Compilation) -> None:
     """Raise UnsupportedError for data-dependent sizes if kernels of the backend have static shapes."""
-    if not compilation.backend.accepts_symbolic_sizes and (sizes := data_dependent_sizes(compilation.program)):
+    if not compilation.backend.accepts_symbolic_sizes and (sizes := compilation.program.data_dependent_sizes):
         raise UnsupportedError(
             f"{compilation.program.name}: data-dependent sizes {', '.join(sizes)} are not supported by {compilation.backend}, "
             "whose kernels have static shapes; a backend whose kernels take sizes as arguments sets `accepts_symbolic_sizes`"

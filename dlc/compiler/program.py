@@ -16,6 +16,7 @@ from dlc.caching.model_cache import MLIR_SUFFIX, TFLITE_SUFFIX
 from dlc.dialects import host
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.creation import WeightOp
+from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.programs.binding import bind_dims
@@ -46,7 +47,7 @@ from dlc.ir import (
 )
 from dlc.runtime.program.host_program import weight_array
 from dlc.shapes.dims import Dim, Size, UndecidableError, is_static, substitute
-from dlc.shapes.input_sizes import bind_sizes
+from dlc.shapes.input_sizes import require_matching_inputs
 from dlc.shapes.ranges import SizeRange
 from dlc.shapes.shape_specs import ShapeSpecs, TensorShape, bind_symbolic_sizes, split_ranges
 from dlc.stablehlo import is_stablehlo, read_module
@@ -104,10 +105,13 @@ class Program:
         return {name for info in self.inputs for size in info.shape for name in Dim.lift(size).symbols()}
 
     @property
-    def data_dependent_symbols(self) -> list[str]:
-        """The symbols of data-dependent sizes, in program order."""
-        ops = walk_ops(entry_of(self.module), DataDependent)
-        return [str(size) for op in ops for size in op.data_dependent_sizes if isinstance(size, Dim)]
+    def data_dependent_sizes(self) -> dict[str, Size | None]:
+        """The symbols of data-dependent sizes in program order, with their upper bounds if known."""
+        upper_bounds: dict[str, Size | None] = {}
+        for op in walk_ops(entry_of(self.module), DataDependent):
+            max_size = op.max_size if isinstance(op, SelectionOp) else None
+            upper_bounds |= {str(size): max_size for size in op.data_dependent_sizes if isinstance(size, Dim)}
+        return upper_bounds
 
     def owning_module(self) -> Program:
         """Return this program as the owner of its module: the module is released with the last program derived from it."""
@@ -159,9 +163,9 @@ class Program:
         specs = {name: [s if isinstance(s, int) else str(s) for s in shape] for name, shape in shapes.items()}
         program = reimport(specs)
         # A program that was imported for symbolic input shapes may have other data-dependent sizes of the same names.
-        if program.data_dependent_symbols != self.data_dependent_symbols:
+        if [*program.data_dependent_sizes] != [*self.data_dependent_sizes]:
             return program
-        data_dependent_sizes = {symbol: sizes[symbol] for symbol in self.data_dependent_symbols if symbol in sizes}
+        data_dependent_sizes = {symbol: sizes[symbol] for symbol in self.data_dependent_sizes if symbol in sizes}
 
         def reimport_for_data(shapes: Mapping[str, TensorShape]) -> Program:
             with specializing_data_dependent_sizes(data_dependent_sizes):
@@ -170,7 +174,7 @@ class Program:
         return replace(reimport_for_data(specs), reimport=reimport_for_data) if data_dependent_sizes else program
 
     def for_inputs(self, arrays: Sequence[NDArray[Any]]) -> Program:
-        """Return this program with its symbols bound to the shapes of inputs, which must match."""
+        """Return this program with its symbols bound to the shapes of inputs. Raises what `sizes_of` raises."""
         sizes = self.sizes_of(arrays)
         return self.with_sizes(sizes) if sizes else self
 
@@ -181,11 +185,8 @@ class Program:
         return {name: representative(Dim.symbol(name), ranges) for name in sorted(self.sizes)}
 
     def sizes_of(self, arrays: Sequence[NDArray[Any]]) -> dict[str, int]:
-        """Return the values of the program's symbols for inputs of these shapes, which must match."""
-        sizes: dict[str, int] = {}
-        for info, array in zip(self.inputs, arrays, strict=True):
-            bind_sizes(info.shape, array.shape, sizes)
-        return sizes
+        """Return the values of the program's symbols for these inputs. Raises ShapeError or DTypeError if they do not match."""
+        return require_matching_inputs(self.name, self.inputs, arrays)
 
 
 def _infos(types: Sequence[Attribute], named: ArrayAttr[DictionaryAttr] | None, kind: str) -> tuple[TensorInfo, ...]:

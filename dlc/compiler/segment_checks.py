@@ -20,7 +20,7 @@ from dlc.passes.dl.programs.selection_counts import decompose_selections
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 from dlc.runtime.program.size_binding import OutOfDomainError
 from dlc.shapes.dims import substitute
-from dlc.shapes.guards import guards_by_last_symbol
+from dlc.shapes.guards import guards_by_last_symbol, violated_guard
 from dlc.shapes.input_sizes import bind_sizes
 from dlc.shapes.ranges import SizeRange
 
@@ -75,8 +75,7 @@ class _SegmentChecker:
     def set_size(self, symbol: str, size: int) -> None:
         """Bind a data-dependent size. Raises OutOfDomainError for a size outside of the program's domain."""
         self.sizes[symbol] = size
-        is_valid = size in self.ranges.get(symbol, SizeRange()) and all(g.holds(self.sizes) for g in self.guards[symbol])
-        if not is_valid:
+        if size not in self.ranges.get(symbol, SizeRange()) or violated_guard(self.guards[symbol], self.sizes) is not None:
             raise OutOfDomainError(
                 f"{self.compilation.program.name}: the data-dependent size {symbol} is {size}, outside of its domain"
             )

@@ -8,7 +8,7 @@ specialization for them; that compilation also reports errors about them, if the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import chain, permutations
@@ -16,14 +16,12 @@ from math import gcd
 
 from dlc.compiler.program import Program
 from dlc.dialects.dl.base import DlOp, shape_of
-from dlc.dialects.dl.data_dependent.selection import SelectionOp
-from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.movement.index_checks import IndexedOp
 from dlc.dialects.dl.programs.size_ranges import guards_of, set_guards, set_size_ranges, size_ranges
 from dlc.dialects.entry import entry_of
 from dlc.dialects.location_text import location_prefix
 from dlc.errors import ShapeError
-from dlc.ir import ModuleOp, func, walk_ops
+from dlc.ir import ModuleOp, func
 from dlc.shapes.dims import Dim, Size, is_nonnegative, substitute
 from dlc.shapes.domain import SizeDomain
 from dlc.shapes.guards import Guard, SizeBounds, recording_guards
@@ -44,7 +42,7 @@ def infer_domain(program: Program) -> tuple[SizeDomain | None, str | None]:
 
     Data-dependent sizes may turn out to be outside of the domain; the program checks them.
     """
-    data_dependent = data_dependent_sizes(program)
+    data_dependent = program.data_dependent_sizes
     determined = solvable_axes([info.shape for info in program.inputs])
     symbols = sorted({s for info in program.inputs for size in info.shape for s in Dim.lift(size).symbols()})
     missing = [s for s in symbols if s not in determined]
@@ -61,7 +59,7 @@ def infer_domain(program: Program) -> tuple[SizeDomain | None, str | None]:
     descriptions = list(dict.fromkeys(guard.description for guard in domain.requirements))
     more = f" and {len(descriptions) - _MAX_DESCRIBED_GUARDS} more" if len(descriptions) > _MAX_DESCRIBED_GUARDS else ""
     reason = "; ".join(descriptions[:_MAX_DESCRIBED_GUARDS]) + more
-    if not all(guard.size.symbols() <= set(symbols) for guard in domain.guards):
+    if not all(guard.size.symbols() <= set(symbols) for guard in solved.remaining):
         return None, reason
     return domain, reason
 
@@ -82,20 +80,11 @@ def collect_guards(module: ModuleOp) -> tuple[Guard, ...]:
     return tuple(dict.fromkeys(recorder.guards))
 
 
-def data_dependent_sizes(program: Program) -> dict[str, Size | None]:
-    """Return the data-dependent sizes of a program, with their upper bounds if known."""
-    upper_bounds: dict[str, Size | None] = {}
-    for op in walk_ops(entry_of(program.module), DataDependent):
-        max_size = op.max_size if isinstance(op, SelectionOp) else None
-        upper_bounds |= {str(size): max_size for size in op.data_dependent_sizes if isinstance(size, Dim)}
-    return upper_bounds
-
-
 def restrict_to_domain(program: Program, domain: SizeDomain) -> Program:
     """Return the program restricted to a domain: symbols with one value become static, and determined ones are replaced."""
     if domain.is_unrestricted and not guards_of(entry_of(program.module)):
         return program
-    bindings = _bindings(domain, program.sizes.difference(data_dependent_sizes(program)))
+    bindings = _bindings(domain)
     restricted = program.with_sizes(bindings)
     ranges = {**size_ranges(program.module), **domain.ranges}
     set_size_ranges(entry_of(restricted.module), {symbol: r for symbol, r in ranges.items() if symbol not in bindings})
@@ -105,15 +94,15 @@ def restrict_to_domain(program: Program, domain: SizeDomain) -> Program:
     return restricted
 
 
-def _bindings(domain: SizeDomain, input_symbols: Collection[str]) -> dict[str, Size]:
+def _bindings(domain: SizeDomain) -> dict[str, Size]:
     """Return the sizes of symbols that have one value in a domain or are determined by others: N + M for `K == N + M`."""
-    static = domain.static_sizes
-    bindings: dict[str, Size] = {a: substitute(Dim.symbol(b), static) for a, b in domain.equal.items()} | static
+    bindings: dict[str, Size] = {**domain.static_sizes}
     for guard in domain.guards:
         size = substitute(guard.size, bindings)
         if guard.relation != "==" or not isinstance(size, Dim):
             continue
-        for symbol in sorted(size.symbols().intersection(input_symbols)):
+        # Of two equal symbols, the second is replaced, as in the ranges of the domain.
+        for symbol in sorted(size.symbols(), reverse=True):
             factor = size.terms.get((symbol,), 0)
             value = Dim.symbol(symbol) - factor * size
             if abs(factor) == 1 and symbol not in Dim.lift(value).symbols() and is_nonnegative(value):
@@ -169,7 +158,8 @@ class _SolvedGuards:
     def restrictions_beyond(self, declared: Mapping[str, SizeRange]) -> SizeDomain:
         """Return the domain of these guards, without the ranges that are declared."""
         ranges = {s: r for s, r in self.ranges.items() if r != declared.get(s) and s not in self.equal}
-        return SizeDomain(ranges, self.equal, tuple(self.remaining), tuple(self.used.values()))
+        equalities = (Guard(Dim.lift(Dim.symbol(a) - Dim.symbol(b)), "==") for a, b in self.equal.items())
+        return SizeDomain(ranges, (*equalities, *self.remaining), tuple(self.used.values()))
 
     def _simplify(self, guard: Guard) -> Guard | bool:
         """Return a guard with equal and static symbols replaced and common factors divided out, or whether it holds."""

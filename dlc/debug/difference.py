@@ -43,9 +43,9 @@ from dlc.passes.base import kernels_of
 from dlc.passes.dl.programs.selection_counts import decompose_selections
 from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 from dlc.runtime.compiled_program import CompiledProgram
-from dlc.runtime.models.model import Model, require_matching_inputs
+from dlc.runtime.models.model import Model
 from dlc.shapes.dims import Size, is_static
-from dlc.shapes.input_sizes import bind_sizes
+from dlc.shapes.input_sizes import bind_sizes, require_matching_inputs
 
 # Values of up to this many bytes are recorded per kernel for comparison.
 _MAX_CAPTURED_BYTES = 1 << 29
@@ -362,5 +362,7 @@ def for_inputs(program: ComparedProgram, arrays: Sequence[Array]) -> ComparedPro
     """
     if len(program.inputs) != len(arrays):
         raise UnsupportedError(f"{program.name} takes {len(program.inputs)} inputs, the other program {len(arrays)}")
+    if isinstance(program, Program):
+        return program.for_inputs(arrays)
     require_matching_inputs(program.name, program.inputs, arrays)
-    return program.for_inputs(list(arrays)) if isinstance(program, Program) else program
+    return program

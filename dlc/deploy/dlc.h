@@ -261,7 +261,7 @@ extern "C" {
 #endif
 
 /* The layout of programs and files; the same in program_image.py, container.py and call.ll of the compiler. */
-enum { DLC__VERSION = 27, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 512 };
+enum { DLC__VERSION = 28, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 512 };
 enum { DLC__HUGE_PAGE_THRESHOLD = 4 << 20, DLC__HUGE_PAGE = 2 << 20 };
 enum { DLC__CONSTANT = 0, DLC__SIZE_ARGUMENT = 1, DLC__CHECK_SIZE = 9, DLC__OPERATIONS = 10 };
 enum { DLC__IN_CALL_MEMORY = -2 }; /* `over` of an output that is stored in the memory of the call */

@@ -17,9 +17,10 @@ from dlc.errors import DTypeError, OutOfRangeError, ShapeError
 from dlc.frontend.function_tracing import SymbolicSize
 from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, require_array_like
 from dlc.frontend.trace import is_python_scalar
-from dlc.runtime.models.model import require_matching_inputs, require_on_cpu
+from dlc.runtime.models.model import require_on_cpu
 from dlc.runtime.opencl.array import DeviceArray
 from dlc.shapes.dims import Size
+from dlc.shapes.input_sizes import require_matching_inputs
 from dlc.shapes.parsing import parse_size, parse_size_and_range
 from dlc.shapes.ranges import SizeRange, require_in_range
 

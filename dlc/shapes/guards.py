@@ -76,6 +76,12 @@ def _as_divisibility(size: Dim) -> tuple[Dim, Size] | None:
     return None
 
 
+def violated_guard(guards: Iterable[Guard], sizes: Mapping[str, int]) -> Guard | None:
+    """Return the first guard that these sizes violate, of those whose symbols all have sizes; None if there is none."""
+    known = (guard for guard in guards if guard.size.symbols() <= sizes.keys())
+    return next((guard for guard in known if not guard.holds(sizes)), None)
+
+
 def guards_by_last_symbol(guards: Iterable[Guard], symbols: Sequence[str]) -> dict[str, list[Guard]]:
     """Return the guards by the last of their symbols, in the order of `symbols`; leave out guards with other symbols."""
     order = {symbol: k for k, symbol in enumerate(symbols)}

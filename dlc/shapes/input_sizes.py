@@ -1,12 +1,16 @@
-"""Solve for the symbols in input shapes."""
+"""Solve for the symbols in input shapes, and match the inputs of a call."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-from dlc.arrays import TensorInfo
-from dlc.shapes.dims import Dim, Size, is_symbol
+import numpy as np
+
+from dlc.arrays import TensorInfo, format_type
+from dlc.errors import DTypeError, ShapeError
+from dlc.shapes.dims import Dim, Size, is_symbol, substitute
 from dlc.shapes.size_code import size_function
 
 
@@ -53,6 +57,47 @@ def bind_sizes(shape: Sequence[Size], sizes: Sequence[int], bindings: dict[str, 
             bindings[str(size)] = value
         elif (linear := LinearSize.of(size)) is not None:
             bindings.setdefault(linear.symbol, linear.solve(value))
+
+
+class TypedArray(Protocol):
+    """An array, or a placeholder for one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+
+def require_matching_inputs(name: str, infos: Sequence[TensorInfo], arrays: Sequence[TypedArray]) -> dict[str, int]:
+    """Return the sizes of symbols for arrays that match the inputs of the program called `name`.
+
+    Raises ShapeError or DTypeError, listing every array that does not match.
+    """
+    # Axes whose size is a symbol determine it before axes with other sizes do, the first one of several.
+    sizes: dict[str, int] = {}
+    for array, info in reversed(list(zip(arrays, infos, strict=True))):
+        if len(array.shape) == len(info.shape):
+            bind_sizes(info.shape, array.shape, sizes)
+    problems: list[str] = []
+    dtype_fits = True
+    for array, info in zip(arrays, infos, strict=True):
+        expected = tuple(substitute(size, sizes) for size in info.shape)
+        # A size stays symbolic if its symbol is not the size of any axis: it cannot be checked here.
+        shape_fits = len(array.shape) == len(expected) and all(
+            isinstance(size, Dim) or size == got for size, got in zip(expected, array.shape, strict=True)
+        )
+        if shape_fits and array.dtype == info.dtype:
+            continue
+        bound = {n: size for n, size in sizes.items() if any(n in Dim.lift(s).symbols() for s in info.shape)}
+        where = f" with {', '.join(f'{n} = {s}' for n, s in bound.items())}" if bound and not shape_fits else ""
+        problems.append(f"input {info}{where}; got {format_type(array.dtype, array.shape)}")
+        if array.dtype != info.dtype:
+            dtype_fits = False
+            problems[-1] += f", convert it with .astype({info.dtype.name!r})"
+    if problems:
+        raise (ShapeError if dtype_fits else DTypeError)(f"{name}: expected {'; expected '.join(problems)}")
+    return sizes
 
 
 class InputSizes:

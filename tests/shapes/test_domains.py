@@ -25,7 +25,9 @@ from dlc.instrument.report import Report
 from dlc.options import Options
 from dlc.runtime.models.specialized_model import SpecializedModel
 from dlc.runtime.saving.container import SectionWriter
+from dlc.shapes.dims import Dim
 from dlc.shapes.domain import SizeDomain
+from dlc.shapes.guards import Guard
 from dlc.shapes.ranges import SizeRange
 from tests.shapes.test_specializations import count_compilations
 
@@ -35,6 +37,11 @@ THREE = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,6] x, float[M,6] z,
 SLICE = "<int64[1] s = {2}, int64[1] e = {5}, int64[1] a = {0}> { y = Slice(x, s, e, a) }"
 ROWS = "<int64[1] s = {0}, int64[1] a = {0}> { n = Shape<end = 1>(x)  p = Slice(w, s, n, a)  y = Add(x, p) }"
 FIRST = "<int64 i = {0}> { r = Gather(x, i)  y = Add(x, r) }"
+
+
+def equal_sizes(**representatives: str) -> tuple[Guard, ...]:
+    """Return the guards that symbols equal others."""
+    return tuple(Guard(Dim.lift(Dim.symbol(a) - Dim.symbol(b)), "==") for a, b in representatives.items())
 
 
 def program(tmp_path: Path, text: str, **shapes: tuple[int, ...]) -> Program:
@@ -54,12 +61,12 @@ def program(tmp_path: Path, text: str, **shapes: tuple[int, ...]) -> Program:
         (ONE + SLICE, SizeDomain({"N": SizeRange(5)})),
         (ONE + ROWS, SizeDomain({"N": SizeRange(0, 9)})),
         (ONE + FIRST, SizeDomain({"N": SizeRange(1)})),
-        (TWO + "{ y = Add(x, z) }", SizeDomain(equal={"N": "M"})),
+        (TWO + "{ y = Add(x, z) }", SizeDomain(guards=equal_sizes(N="M"))),
         (TWO + "{ y = Concat<axis = 0>(x, z) }", SizeDomain()),
-        (THREE + "{ t = Concat<axis = 1>(x, z)  y = Concat<axis = 1>(t, v) }", SizeDomain(equal={"M": "K", "N": "K"})),
+        (THREE + "{ t = Concat<axis = 1>(x, z)  y = Concat<axis = 1>(t, v) }", SizeDomain(guards=equal_sizes(N="K", M="K"))),
         (
             TWO + ROWS.replace("y = Add(x, p)", "t = Add(x, p)  y = Concat<axis = 1>(t, z)"),
-            SizeDomain({"M": SizeRange(0, 9)}, {"N": "M"}),
+            SizeDomain({"M": SizeRange(0, 9)}, equal_sizes(N="M")),
         ),
         (ONE + "<int64[2] k = {7,6}> { y = Reshape(x, k) }", SizeDomain({"N": SizeRange(7, 7)})),
         # A size of one would broadcast, which is decided when the kernel is generated.
@@ -78,7 +85,7 @@ def test_programs_by_domain(tmp_path: Path) -> None:
     whole = program(tmp_path, TWO + "{ y = Concat<axis = 0>(x, z) }")
     part = restrict_to_domain(whole, SizeDomain({"M": SizeRange(3, 3), "N": SizeRange(1, 8)}))
     assert [info.shape[0] for info in part.inputs][1] == 3
-    equal = restrict_to_domain(whole, SizeDomain(equal={"N": "M"}))
+    equal = restrict_to_domain(whole, SizeDomain(guards=equal_sizes(N="M")))
     assert [str(info.shape[0]) for info in equal.inputs] == ["M", "M"]
 
 
@@ -179,8 +186,8 @@ def test_a_domain_with_unknown_symbols_is_refused(tmp_path: Path) -> None:
     model = compile(program(tmp_path, ONE + SLICE), options=Options(cache=False))
     assert model.artifact is not None
     written = model.artifact.serialize(SectionWriter(), {})
-    for ranges, equal in (({"K": [5, None]}, []), ({}, [["N", "K"]])):
-        written["specializations"][0][1][:2] = [ranges, equal]
+    for ranges, guards in (({"K": [5, None]}, []), ({}, [["N - K", "==", ""]])):
+        written["specializations"][0][1][:2] = [ranges, guards]
         with pytest.raises(ValueError, match="a domain with other symbols"):
             SpecializedModel.read(written, lambda _: model)
 

@@ -22,6 +22,7 @@ from dlc.shapes.guards import Guard, SizeBounds
 from dlc.shapes.input_sizes import solvable_axes
 from dlc.shapes.parsing import parse_size
 from dlc.shapes.ranges import SizeRange
+from tests.shapes.test_domains import equal_sizes
 from tests.targets import TARGETS
 
 HEADER = '<ir_version: 8, opset_import: ["" : 18]> g '
@@ -116,7 +117,7 @@ def test_saved_programs_name_the_violated_guard(tmp_path: Path) -> None:
         ("(float[1,2,N] x) => (y) { y = MaxPool<kernel_shape = [3], strides = [2]>(x) }", SizeDomain({"N": SizeRange(3)})),
         (
             "(float[N,6] x, float[M,6] z) => (y) <int64[1] p = {-1}> { a = Concat<axis = 1>(x, z) y = Reshape(a, p) }",
-            SizeDomain(equal={"N": "M"}),
+            SizeDomain(guards=equal_sizes(N="M")),
         ),
         ("(float[N] x, float[N] z) => (y) { y = Add(x, z) }", SizeDomain()),
     ],

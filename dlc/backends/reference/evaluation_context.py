@@ -12,7 +12,7 @@ from dlc.errors import ModelError, UnsupportedError
 from dlc.ir import Attribute, Block, Operation, SSAValue
 from dlc.runtime.program.size_binding import OutOfDomainError
 from dlc.shapes.dims import Size, is_symbol
-from dlc.shapes.guards import Guard
+from dlc.shapes.guards import Guard, violated_guard
 from dlc.shapes.input_sizes import bind_sizes
 
 # (op, frame) → results of the op; a rule for an op without results returns ().
@@ -114,10 +114,9 @@ class EvaluationContext:
                 if expected != value:
                     raise OutOfDomainError(f"{describe(op)}: a data-dependent size is {value}; the program supports {expected}")
             bind_sizes(type_sizes, result.shape, self.sizes)
-        for guard in self.guards:
-            if guard.size.symbols() <= self.sizes.keys() and not guard.holds(self.sizes):
-                text = ", ".join(f"{symbol} = {self.sizes[symbol]}" for symbol in sorted(guard.size.symbols()))
-                raise OutOfDomainError(f"{guard.description}; with {text}")
+        if (guard := violated_guard(self.guards, self.sizes)) is not None:
+            text = ", ".join(f"{symbol} = {self.sizes[symbol]}" for symbol in sorted(guard.size.symbols()))
+            raise OutOfDomainError(f"{guard.description}; with {text}")
 
     def memoize(self, op: Operation, function: Callable[..., T], *arguments: Hashable) -> T:
         """Return `function(op, *arguments)`, memoized, since an op in a loop is evaluated many times."""

@@ -40,7 +40,7 @@ from dlc.runtime.program.host_program import (
 )
 from dlc.runtime.program.interpreter import decode_i64
 from dlc.runtime.program.python_calls import call_python_op
-from dlc.runtime.program.size_binding import SizeBinder, validate_size
+from dlc.runtime.program.size_binding import SizeBinder, with_size
 from dlc.runtime.program.size_operations import SizeOperations
 from dlc.runtime.python_ops.control import format_failure
 from dlc.shapes.dims import Size
@@ -343,12 +343,11 @@ class NativeProgram:
 
     def _set_size(self, context: Context, symbol: str, count: int) -> bool:
         """Bind a data-dependent size in the context; return whether the arena was reallocated."""
-        host, shapes, arena = self.host, context.shapes, context.slots[ARENA_SLOT]
+        shapes, arena, previous = context.shapes, context.slots[ARENA_SLOT], _data_dependent_sizes_of(context)
         assert shapes is not None
-        index, previous = host.data_dependent_sizes.index(symbol), _data_dependent_sizes_of(context)
-        data_dependent_sizes = [*previous[:index], validate_size(host, shapes, previous[:index], symbol, count)]
-        if data_dependent_sizes != previous[: index + 1]:
-            self._bind(context, shapes, [*data_dependent_sizes, *host.initial_sizes[len(data_dependent_sizes) :]])
+        data_dependent_sizes = with_size(self.host, shapes, previous, symbol, count)
+        if data_dependent_sizes != previous:
+            self._bind(context, shapes, data_dependent_sizes)
         self._grow_outputs(context)
         return bool(context.slots[ARENA_SLOT] != arena)
 

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo, format_type
 from dlc.errors import DTypeError, ShapeError, UnsupportedError
-from dlc.runtime.models.model import Model, ModelInspector, as_result, require_matching_inputs, to_input_array
+from dlc.runtime.models.model import Model, ModelInspector, as_result, to_input_array
 from dlc.runtime.python_ops.string_pool import StringPool, to_string_array
 from dlc.runtime.saving.container import SectionWriter
 from dlc.runtime.saving.header.value_types import io_signature_to_json
+from dlc.shapes.input_sizes import require_matching_inputs
 from dlc.value_types import (
     MAX_LIST_LENGTH,
     OBJECT_DTYPE,

@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.arrays import Array, ShapeDtype, TensorInfo, format_type, require_unmasked, to_numpy
+from dlc.arrays import Array, TensorInfo, require_unmasked, to_numpy
 from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError, UnsupportedError
 from dlc.files.atomic_writes import to_path
 from dlc.options import Options, thread_count
@@ -21,8 +21,8 @@ from dlc.runtime.requests.request_queue import RequestQueue
 from dlc.runtime.requests.submittable import Submittable
 from dlc.runtime.saving.container import Saveable, SectionWriter, require_no_other_file, save
 from dlc.runtime.saving.header.arrays import array_to_json
-from dlc.shapes.dims import Dim, Size, is_static, substitute
-from dlc.shapes.input_sizes import InputSizes, bind_sizes
+from dlc.shapes.dims import is_static
+from dlc.shapes.input_sizes import InputSizes, require_matching_inputs
 
 # Runs the program on validated inputs, in order: NumPy arrays, or DeviceArrays on an OpenCL device.
 Run = Callable[[Sequence[Any]], Sequence[Any]]
@@ -254,43 +254,6 @@ def require_on_cpu(array: object, where: str) -> None:
     """Raise DeviceError for a device array: copies from a device must be explicit."""
     if isinstance(array, DeviceArray):
         raise DeviceError(f"{where} is on {array.device}, but the program runs on the CPU; copy it with .to('cpu')")
-
-
-def require_matching_inputs(
-    name: str, infos: Sequence[TensorInfo], arrays: Sequence[NDArray[Any] | DeviceArray | ShapeDtype]
-) -> dict[str, int]:
-    """Return the sizes of symbols for arrays that match the inputs of the program called `name`.
-
-    Raises ShapeError or DTypeError, listing every array that does not match.
-    """
-    # Axes whose size is a symbol determine it before axes with other sizes do, the first one of several.
-    sizes: dict[str, int] = {}
-    for array, info in reversed(list(zip(arrays, infos, strict=True))):
-        if len(array.shape) == len(info.shape):
-            bind_sizes(info.shape, array.shape, sizes)
-    problems: list[str] = []
-    dtype_fits = True
-    for array, info in zip(arrays, infos, strict=True):
-        expected = tuple(substitute(size, sizes) for size in info.shape)
-        # A size stays symbolic if its symbol is not the size of any axis: it cannot be checked here.
-        shape_fits = len(array.shape) == len(expected) and all(
-            isinstance(size, Dim) or size == got for size, got in zip(expected, array.shape, strict=True)
-        )
-        if shape_fits and array.dtype == info.dtype:
-            continue
-        bound = {n: size for n, size in sizes.items() if any(n in _symbols(s) for s in info.shape)}
-        where = f" with {', '.join(f'{n} = {s}' for n, s in bound.items())}" if bound and not shape_fits else ""
-        problems.append(f"input {info}{where}; got {format_type(array.dtype, array.shape)}")
-        if array.dtype != info.dtype:
-            dtype_fits = False
-            problems[-1] += f", convert it with .astype({info.dtype.name!r})"
-    if problems:
-        raise (ShapeError if dtype_fits else DTypeError)(f"{name}: expected {'; expected '.join(problems)}")
-    return sizes
-
-
-def _symbols(size: Size) -> set[str]:
-    return size.symbols() if isinstance(size, Dim) else set()
 
 
 def to_input_array(value: Any, info: TensorInfo) -> NDArray[Any] | DeviceArray:

@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 
 from dlc.options import Environment
 from dlc.shapes.domain import SizeDomain
+from dlc.shapes.guards import violated_guard
 
 Program = TypeVar("Program")
 
@@ -123,8 +124,8 @@ class Specializations(Generic[Program]):
 
     def violation(self, key: Hashable, sizes: Mapping[str, int]) -> str | None:
         """Describe the first guard of a specialization with this key that these sizes violate; None if there is none."""
-        violations = (entry.domain.violation(sizes) for entry in self.entries if entry.key == key)
-        return next((text for text in violations if text is not None), None)
+        violations = (violated_guard(entry.domain.requirements, sizes) for entry in self.entries if entry.key == key)
+        return next((guard.description for guard in violations if guard is not None), None)
 
     def add(self, specialization: Specialization[Program]) -> None:
         """Add a specialization; evict the least recently used one if the cache is full."""

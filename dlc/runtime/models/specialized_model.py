@@ -404,11 +404,9 @@ def _key_from_json(written: Sequence[Any]) -> Key:
 
 
 def _domain_to_json(domain: SizeDomain) -> list[Any]:
-    guards, requirements = (list(map(guard_to_json, group)) for group in (domain.guards, domain.requirements))
-    return [ranges_to_json(domain.ranges), list(domain.equal.items()), guards, requirements]
+    return [ranges_to_json(domain.ranges), *(list(map(guard_to_json, group)) for group in (domain.guards, domain.requirements))]
 
 
 def _domain_from_json(written: Any) -> SizeDomain:
-    ranges, equal, *groups = written
-    guards, requirements = (tuple(map(guard_from_json, group)) for group in groups)
-    return SizeDomain(ranges_from_json(ranges), {text(a): text(b) for a, b in equal}, guards, requirements)
+    ranges, guards, requirements = written
+    return SizeDomain(ranges_from_json(ranges), *(tuple(map(guard_from_json, group)) for group in (guards, requirements)))

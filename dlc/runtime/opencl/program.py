@@ -23,7 +23,7 @@ from dlc.runtime.opencl.devices import Session
 from dlc.runtime.opencl.driver import driver_errors
 from dlc.runtime.program.host_program import FIRST_INPUT_SLOT, CallPrinter, HostProgram, Launch, Parallel, weight_array
 from dlc.runtime.program.interpreter import BufferOffset, interpret
-from dlc.runtime.program.size_binding import validate_size
+from dlc.runtime.program.size_binding import with_size
 from dlc.runtime.program.specialization import ProgramSpecializer
 
 
@@ -164,8 +164,7 @@ class OpenCLProgram:
 
         Raises _ArenaGrownError if that needs a larger, empty arena: the call has to be restarted.
         """
-        shapes, symbols = [a.shape for a in inputs], self.host.data_dependent_sizes
-        data_dependent_sizes = self.host.initial_sizes
+        shapes, data_dependent_sizes = [a.shape for a in inputs], self.host.initial_sizes
         commands = self._bind(shapes, data_dependent_sizes)
         call = commands.begin(inputs)
 
@@ -180,13 +179,8 @@ class OpenCLProgram:
 
         def set_size(symbol: str, count: int) -> None:
             nonlocal commands, data_dependent_sizes
-            arena, index = self._arena, symbols.index(symbol)
-            earlier_sizes, initial_later_sizes = data_dependent_sizes[:index], self.host.initial_sizes[index + 1 :]
-            data_dependent_sizes = [
-                *earlier_sizes,
-                validate_size(self.host, shapes, earlier_sizes, symbol, count),
-                *initial_later_sizes,
-            ]
+            arena = self._arena
+            data_dependent_sizes = with_size(self.host, shapes, data_dependent_sizes, symbol, count)
             commands = self._bind(shapes, data_dependent_sizes)
             if self._arena is not arena:
                 raise _ArenaGrownError

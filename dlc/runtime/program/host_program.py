@@ -18,14 +18,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.arrays import TensorInfo, aligned
+from dlc.arrays import ShapeDtype, TensorInfo, aligned
 from dlc.errors import ModelError, ShapeError
 from dlc.runtime.collectives.mesh import RankPlacement
 from dlc.runtime.python_ops.control import format_print
 from dlc.runtime.python_ops.registry import OpSetting
 from dlc.shapes.dims import Size, product, substitute
-from dlc.shapes.guards import Guard, guards_by_last_symbol
-from dlc.shapes.input_sizes import bind_sizes, solvable_axes
+from dlc.shapes.guards import Guard, guards_by_last_symbol, violated_guard
+from dlc.shapes.input_sizes import require_matching_inputs, solvable_axes
 from dlc.shapes.ranges import SizeRange, require_in_range
 
 NULL_SLOT, ARENA_SLOT, FIRST_INPUT_SLOT = 0, 1, 2
@@ -365,18 +365,11 @@ class HostProgram:
 
         Raises ShapeError for inconsistent input shapes, and for a size outside of its range.
         """
-        sizes: dict[str, int] = {}
-        for info, shape in zip(self.inputs, shapes, strict=True):
-            if len(shape) == len(info.shape):
-                bind_sizes(info.shape, shape, sizes)
-        for info, shape in zip(self.inputs, shapes, strict=True):
-            expected = tuple(substitute(size, sizes) for size in info.shape)
-            if shape != expected:
-                raise ShapeError(f"input {info} with {sizes}: expected {expected}, got {shape}")
-        for guard in self.input_guards:
-            if not guard.holds(sizes):
-                text = ", ".join(f"{symbol} = {size}" for symbol, size in sizes.items())
-                raise ShapeError(f"inputs {', '.join(map(str, self.inputs))} with {text}: {guard.description}")
+        types = [ShapeDtype(shape, info.dtype) for info, shape in zip(self.inputs, shapes, strict=True)]
+        sizes = require_matching_inputs("the program", self.inputs, types)
+        if (guard := violated_guard(self.guards, sizes)) is not None:
+            text = ", ".join(f"{symbol} = {size}" for symbol, size in sizes.items())
+            raise ShapeError(f"inputs {', '.join(map(str, self.inputs))} with {text}: {guard.description}")
         for info in self.inputs:
             require_in_range(f"input {info}", info.shape, sizes, self.ranges)
         return sizes

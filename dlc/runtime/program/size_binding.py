@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from dlc.errors import ModelError, ShapeError
 from dlc.runtime.program.host_program import HostProgram
 from dlc.runtime.program.size_operations import MAX_SIZE, SizeOperations
+from dlc.shapes.guards import violated_guard
 from dlc.shapes.input_sizes import InputSizes
+from dlc.shapes.ranges import SizeRange
 from dlc.shapes.size_code import RejectedSizesError
 
 # Larger values could overflow addresses.
@@ -61,23 +63,25 @@ class SizeBinder:
         return BoundSizes(outputs, arena_bytes, values)
 
 
-def validate_size(
-    program: HostProgram, shapes: Sequence[tuple[int, ...]], data_dependent_sizes: Sequence[int], symbol: str, size: int
-) -> int:
-    """Return a data-dependent size after validation, given the input shapes and the previous data-dependent sizes.
+def with_size(
+    program: HostProgram, shapes: Sequence[tuple[int, ...]], previous: Sequence[int], symbol: str, size: int
+) -> list[int]:
+    """Return the data-dependent sizes after one of them has become known, given the input shapes and the `previous` sizes.
 
-    Raises ModelError for an impossible size, and OutOfDomainError for one that the program does not support.
+    If the size differs from the previous one, later ones are unknown again. Raises ModelError for an impossible size, and
+    OutOfDomainError for one that the program does not support.
     """
+    index = program.data_dependent_sizes.index(symbol)
     message = f"the data-dependent size {symbol} of {', '.join(map(str, program.inputs))} is {size}"
     if not 0 <= size <= MAX_SIZE:
         raise ModelError(message)
-    range_, guards = program.ranges.get(symbol), program.guards_by_symbol[symbol]
-    if guards:
-        sizes = {**program.sizes(shapes), **dict(zip(program.data_dependent_sizes, data_dependent_sizes, strict=False))}
-        for guard in guards:
-            if not guard.holds({**sizes, symbol: size}):
-                others = "".join(f", {s} = {sizes[s]}" for s in sorted(guard.size.symbols() - {symbol}))
-                raise OutOfDomainError(f"{message}{others}; {guard.description}")
-    if range_ is not None and size not in range_:
+    if guards := program.guards_by_symbol[symbol]:
+        earlier_sizes = dict(zip(program.data_dependent_sizes[:index], previous, strict=False))
+        sizes = {**program.sizes(shapes), **earlier_sizes, symbol: size}
+        if (guard := violated_guard(guards, sizes)) is not None:
+            others = "".join(f", {s} = {sizes[s]}" for s in sorted(guard.size.symbols() - {symbol}))
+            raise OutOfDomainError(f"{message}{others}; {guard.description}")
+    range_ = program.ranges.get(symbol, SizeRange())
+    if size not in range_:
         raise OutOfDomainError(f"{message}; the program is compiled for {range_}")
-    return size
+    return [*previous] if size == previous[index] else [*previous[:index], size, *program.initial_sizes[index + 1 :]]

@@ -39,7 +39,7 @@ from dlc.target import Target, WorkGroups, architecture_of, is_opencl
 MAGIC = b"dlcmodel"
 _ELF_MAGIC = b"\x7fELF"
 # Changes with the layout of the file and with the meaning of its contents.
-VERSION = 27
+VERSION = 28
 PREFIX = struct.Struct("<8sIIQq")  # magic, version, CRC-32 of the header, size of the header, position of the program
 # Positions of models that need the header: for OpenCL devices, with converted inputs or outputs, with data-dependent selection.
 _ON_DEVICE, _HAS_STRINGS, _DATA_DEPENDENT = -3, -2, -1
