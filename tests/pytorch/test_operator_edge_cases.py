@@ -264,3 +264,39 @@ def test_fake_quantization(target: str) -> None:
     for enabled in (0, 1):
         got, kept = called(target, op, x, np.float32([0.5]), np.int32([0]), np.int64([enabled]), -4, 3)
         assert (got.tolist(), kept.tolist()) == ((wanted, inside) if enabled else (x.tolist(), [[True] * 3] * 2))
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_integers_wrap_around(target: str) -> None:
+    """The values are PyTorch's: a number becomes one of the tensor's dtype, and negative powers of 1 and -1 are exact."""
+    x, base = np.array([255, 1, 0], np.uint8), np.array([-2, -1, 0, 1, 2], np.int64)
+    for op, args, wanted in (
+        ("eq.Scalar", (x, -1), [True, False, False]),
+        ("lt.Scalar", (x, 300), [False, True, True]),
+        ("add.Tensor", (x, -1), [254, 0, 255]),
+        ("mul.Tensor", (x, 300), [212, 44, 0]),
+        ("index_add", (x, 0, np.array([2]), x[:1], -1), [255, 1, 1]),
+        ("pow.Tensor_Tensor", (base, np.full(5, -1)), [0, -1, 0, 1, 0]),
+        ("pow.Tensor_Tensor", (base, np.array([-2, -2, 3, -2, 5])), [0, 1, 0, 1, 32]),
+        ("pow.Scalar", (2, np.array([-1, 3])), [0, 8]),
+    ):
+        (got,) = called(target, op, *args)
+        np.testing.assert_array_equal(got, wanted, op)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_operands_without_elements(target: str) -> None:
+    x, none = np.ones((2, 3), np.float32), np.zeros(0, np.float32)
+    np.testing.assert_array_equal(called(target, "masked_scatter", x, np.zeros((2, 3), bool), none)[0], x)
+    rows, means = np.zeros((0, 2), np.float32), np.zeros((0, 1), np.float32)
+    operands = (rows, rows, means, means, np.ones(2, np.float32), 0, 2, 1, 1, [True, True, True])
+    gradients = called(target, "native_group_norm_backward", *operands)
+    assert [gradient.tolist() for gradient in gradients] == [[], [0, 0], [0, 0]]
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_images_of_integers_are_rounded_after_each_axis(target: str) -> None:
+    x = np.array([[[[0, 255, 255, 0], [0, 0, 255, 255]]]], np.uint8)
+    (got,) = called(target, "upsample_bicubic2d", x, [3, 6], False)
+    expected = [[0, 139, 255, 255, 117, 0], [0, 64, 146, 237, 192, 128], [0, 0, 18, 215, 255, 255]]
+    np.testing.assert_allclose(got[0, 0].astype(int), expected, atol=1)

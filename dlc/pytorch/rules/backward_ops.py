@@ -69,7 +69,7 @@ def group_norm_backward(
 ) -> Any:
     """Gradients as for layer_norm, over groups of channels."""
     g, x, mean, rstd, weight = map(widened, (g, x, mean, rstd, weight))
-    grouped, rows, channels = (N, group, C // group, -1), (N, group, 1, 1), (1, group, C // group, 1)
+    grouped, rows, channels = (N, group, C // group, HxW), (N, group, 1, 1), (1, group, C // group, 1)
     grouped_g = dnp.reshape(g, grouped)
     normal = dnp.multiply(dnp.subtract(dnp.reshape(x, grouped), dnp.reshape(mean, rows)), dnp.reshape(rstd, rows))
     h = grouped_g if weight is None else dnp.multiply(grouped_g, dnp.reshape(weight, channels))

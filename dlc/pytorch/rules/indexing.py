@@ -12,7 +12,7 @@ import dlc.numpy as dnp
 from dlc.dialects import dl
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import apply, convert, is_floating
-from dlc.pytorch.rules.rule_table import RuleTable, at_least_1d, is_tensor
+from dlc.pytorch.rules.rule_table import RuleTable, at_least_1d, is_tensor, promoted
 from dlc.shapes.traced_dims import untraced
 
 table = RuleTable()
@@ -144,7 +144,7 @@ _MODES = {
 def index_add(x: Any, dim: int, index: Any, source: Any, alpha: float = 1) -> Any:
     if x.dtype == np.bool_:
         return _of_bits(index_add, x, dim, index, source, alpha)
-    source = convert(source if alpha == 1 else dnp.multiply(source, alpha), x.dtype)
+    source = convert(source if alpha == 1 else dnp.multiply(*promoted(source, alpha)), x.dtype)
     return _update_along_dim(x, dim, index, source, lambda selected, new: selected.add(new))
 
 
@@ -214,4 +214,7 @@ def masked_scatter_backward(g: Any, mask: Any, sizes: Sequence[int]) -> Any:
 def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
     """Replace the elements where the mask is true by the elements of the source, in order."""
     x, mask = dnp.broadcast_arrays(x, mask)
+    if source.size == 0:
+        # No element is selected.
+        return x
     return dnp.where(mask, _masked_values(x, mask, dnp.ravel(source)), x)

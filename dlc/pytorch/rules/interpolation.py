@@ -119,13 +119,17 @@ def _resize_all_axes(
     output_size: Sequence[TracedSize] | None,
     scales: Sequence[float | None],
     taps: Callable[[TracedSize, TracedSize, float | None], Taps],
+    rounded: Callable[[Any], Any] | None = None,
 ) -> Any:
-    for k, scale in enumerate(scales):
+    """Resize the axes one after the other; with rounding after each, the last one first as in PyTorch."""
+    axes = list(enumerate(scales))
+    for k, scale in axes if rounded is None else reversed(axes):
         axis = 2 + k
         size = x.shape[axis]
         count = output_size[k] if output_size else _scaled_size(size, scale or 1)
         if untraced(count) != untraced(size):
             x = _resize_axis(x, axis, taps(size, count, scale))
+            x = x if rounded is None else rounded(x)
     return x
 
 
@@ -147,12 +151,14 @@ def _interpolated(
     scales: Sequence[float | None],
     taps: Callable[[TracedSize, TracedSize, float | None], Taps],
 ) -> Any:
-    """Resize in float32 or wider; integers are rounded to the nearest one within their range."""
-    y = _resize_all_axes(convert(x, np.promote_types(x.dtype, np.float32)), output_size, scales, taps)
-    if not is_floating(x.dtype):
-        limits = np.iinfo(x.dtype)
-        y = dnp.clip(dnp.rint(y), limits.min, limits.max)
-    return convert(y, x.dtype)
+    """Resize in float32 or wider; after each axis, integers are rounded to the nearest one within their range."""
+    dtype = x.dtype
+
+    def rounded(y: Any) -> Any:
+        return dnp.clip(dnp.rint(y), np.iinfo(dtype).min, np.iinfo(dtype).max)
+
+    wide = convert(x, np.promote_types(dtype, np.float32))
+    return convert(_resize_all_axes(wide, output_size, scales, taps, None if is_floating(dtype) else rounded), dtype)
 
 
 def _interpolation_rule(mode: Callable[..., Taps], rank: int) -> Any:

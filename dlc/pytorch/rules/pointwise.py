@@ -27,7 +27,6 @@ from dlc.special.gamma import lgamma
 from dlc.special.incomplete_gamma import log_sample_derivative
 
 table = RuleTable()
-_MAX_FLOAT8_E4M3FN = 448.0
 
 
 def _with_float_operands(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -173,7 +172,13 @@ def floor_divide(x: Any, y: Any) -> Any:
 def power(x: Any, y: Any) -> Any:
     if isinstance(y, int | float) and float(y) in _POWERS:
         return _POWERS[float(y)](convert(x, promoted_dtype(x, y)))
-    return dnp.power(*promoted(x, y))
+    x, y = promoted(x, y)
+    if x.dtype.kind != "i":
+        return dnp.power(x, y)
+    # A negative power of 1 and -1 has the parity of the exponent; other integers have the power 0.
+    is_negative = dnp.less(y, 0)
+    magnitude = dnp.power(x, dnp.where(is_negative, dnp.bitwise_and(y, 1), y))
+    return dnp.where(dnp.logical_and(is_negative, dnp.not_equal(dnp.abs(x), 1)), 0, magnitude)
 
 
 _POWERS: dict[float, Callable[[Any], Any]] = {
@@ -338,7 +343,8 @@ def deg2rad(x: Any) -> Any:
 def to_copy(x: Any, dtype: Any = None) -> Any:
     if dtype == ml_dtypes.float8_e4m3fn and x.dtype != dtype:
         # The format has no infinity, and PyTorch saturates; NaN remains.
-        x = dnp.clip(x, -_MAX_FLOAT8_E4M3FN, _MAX_FLOAT8_E4M3FN)
+        limit = float(ml_dtypes.finfo(ml_dtypes.float8_e4m3fn).max)
+        x = dnp.clip(x, -limit, limit)
     return x if dtype is None else convert(x, dtype)
 
 

@@ -48,7 +48,13 @@ def is_tensor(x: object) -> bool:
 def promoted(*xs: ArrayLike) -> list[Any]:
     """Convert the operands to the dtype that PyTorch computes in."""
     dtype = promoted_dtype(*xs)
-    return [convert(x, dtype) for x in xs]
+    return [convert_wrapping(x, dtype) for x in xs]
+
+
+def convert_wrapping(x: ArrayLike, dtype: Dtype) -> Any:
+    """Convert an operand; integers wrap around, also a Python integer that the dtype does not represent."""
+    is_wrapped = isinstance(x, int) and not isinstance(x, bool) and dtype.kind in "iu"
+    return convert(np.int64(x).astype(dtype) if is_wrapped else x, dtype)
 
 
 def widened(x: Any) -> Any:
