@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import dlc
+import dlc.numpy as dnp
+from dlc import lax
 from dlc.backends.reference import evaluate
 from dlc.compiler import Program, compile
 from dlc.dialects import dl
@@ -14,6 +19,7 @@ from dlc.ir import ModuleOp, VerifyException, parse_module, print_module
 from dlc.options import Options
 from dlc.passes.dl.programs.bind_dims import bind_dims
 from dlc.passes.dl.programs.unroll_scans import UnrollScansPass
+from dlc.passes.transformations.expand_transformations import ExpandTransformationsPass
 from dlc.weights import WeightStore
 
 # h ← h · v + x; the sequence of values of h, and the last one.
@@ -104,6 +110,33 @@ def test_symbolic_length_is_not_unrolled() -> None:
     module = parsed(RECURRENCE)
     UnrollScansPass().apply(make_context(), module)
     assert print_module(module) == RECURRENCE
+
+
+def heat(x: Any) -> Any:
+    """Three steps of the heat equation on a ring, as a matrix A³."""
+    return lax.fori_loop(0, 3, lambda _, x: x + 0.25 * (dnp.roll(x, 1) - 2 * x + dnp.roll(x, -1)), x)
+
+
+def padded_heat(x: Any) -> Any:
+    def step(_: Any, x: Any) -> Any:
+        wide = dnp.pad(x, 1, mode="wrap")
+        return x + 0.25 * (wide[:-2] - 2 * x + wide[2:])
+
+    return lax.fori_loop(0, 3, step, x)
+
+
+@pytest.mark.parametrize("function", [heat, padded_heat])
+def test_stencils_are_not_unrolled(function: Any) -> None:
+    """Their gradient is a scan as well: 2 (A³)ᵀ A³ x for the sum of squares."""
+    eye = np.eye(100)
+    step = eye + 0.25 * (np.roll(eye, 1, 0) - 2 * eye + np.roll(eye, -1, 0))
+    cube, x = step @ step @ step, np.linspace(-1, 1, 100)
+    gradient = dlc.jit(dlc.grad(lambda x: (function(x) ** 2).sum()), cache=False)
+    np.testing.assert_allclose(gradient(x), 2 * cube.T @ cube @ x, atol=1e-12)
+    module = gradient.lower(x).program.module.clone()
+    ExpandTransformationsPass().apply(make_context(), module)
+    UnrollScansPass().apply(make_context(), module)
+    assert sum(isinstance(op, dl.ScanOp) for op in module.walk()) == 2
 
 
 @pytest.mark.parametrize(
