@@ -31,7 +31,7 @@ from dlc.solve.brownian_motion import VirtualBrownianTree
 from dlc.solve.integration import (
     Adjoint,
     DirectAdjoint,
-    Problem,
+    InitialValueProblem,
     RecursiveCheckpointAdjoint,
     State,
     integrate,
@@ -132,7 +132,7 @@ def diffeqsolve(
             )
         return convert(value, y.dtype)
 
-    problem = Problem(
+    problem = InitialValueProblem(
         f=slope,
         diffusion=diffusion,
         method=solver,
@@ -192,7 +192,7 @@ def _values(fn: Callable[[Any, Any, Any], Any] | None, args: Any, unravel: Calla
     return vmap(value)(ts, ys)
 
 
-def _collect(problem: Problem, y: Any, final: State, end: Any, end_state: Any) -> tuple[Any, Any]:
+def _collect(problem: InitialValueProblem, y: Any, final: State, end: Any, end_state: Any) -> tuple[Any, Any]:
     """Return the saved times (m,) and states (m, n) in order, or None without any."""
     saveat = problem.saveat
     ts, ys = list[Any](), list[Any]()
@@ -216,7 +216,7 @@ def _collect(problem: Problem, y: Any, final: State, end: Any, end_state: Any) -
     return (concat(ts), concat(ys)) if ts else (None, None)
 
 
-def _end_at_event(problem: Problem, final: State, happened: Any, end: Any, end_state: Any) -> State:
+def _end_at_event(problem: InitialValueProblem, final: State, happened: Any, end: Any, end_state: Any) -> State:
     """Return the final state with results only until the event."""
     if problem.times is not None:
         is_after = (problem.times - end) * sign(problem.end - problem.start) > 0

@@ -33,7 +33,15 @@ from dlc.solve.step_size_controllers import ConstantStepSize, Controller, PIDCon
 from dlc.solve.stochastic import Diffusion, StochasticMethod, path_step
 from dlc.traced_functions.derivatives import constant
 
-__all__ = ["Adjoint", "DirectAdjoint", "Problem", "RecursiveCheckpointAdjoint", "State", "integrate", "locate_event"]
+__all__ = [
+    "Adjoint",
+    "DirectAdjoint",
+    "InitialValueProblem",
+    "RecursiveCheckpointAdjoint",
+    "State",
+    "integrate",
+    "locate_event",
+]
 
 
 class DirectAdjoint(NamedTuple):
@@ -50,7 +58,7 @@ class RecursiveCheckpointAdjoint(NamedTuple):
 Adjoint: TypeAlias = RecursiveCheckpointAdjoint | DirectAdjoint
 
 
-class Problem(NamedTuple):
+class InitialValueProblem(NamedTuple):
     """An initial value problem on vectors."""
 
     f: Callable[[Any, Any], Any]
@@ -93,7 +101,7 @@ class State(NamedTuple):
     is_stuck: Any
 
 
-def integrate(problem: Problem, y: Any, length: Any, static_steps: int | None, adjoint: Adjoint) -> State:
+def integrate(problem: InitialValueProblem, y: Any, length: Any, static_steps: int | None, adjoint: Adjoint) -> State:
     """Return the state after the last step.
 
     Without derivatives, a while loop computes it. With derivatives, that loop runs first, as a constant, and finds the lengths
@@ -143,7 +151,7 @@ def integrate(problem: Problem, y: Any, length: Any, static_steps: int | None, a
     return state._replace(num_steps=num_steps, num_accepted=num_accepted, is_finished=is_finished, is_stuck=is_stuck)
 
 
-def _initial(problem: Problem, y: Any, length: Any) -> State:
+def _initial(problem: InitialValueProblem, y: Any, length: Any) -> State:
     slope = problem.f(problem.start, y)
     if length is None:
         assert isinstance(problem.controller, PIDController)
@@ -174,7 +182,7 @@ def _initial(problem: Problem, y: Any, length: Any) -> State:
     )
 
 
-def _advance(problem: Problem, state: State) -> State:
+def _advance(problem: InitialValueProblem, state: State) -> State:
     """Try a step, and accept or reject it."""
     remaining = problem.end - state.t
     # A step that ends this close to the end is extended to it: the rest would be a step of rounding errors.
@@ -191,7 +199,7 @@ def _advance(problem: Problem, state: State) -> State:
     return _accept(problem, state, step, h, is_last, length, errors, is_accepted)
 
 
-def _step(problem: Problem, state: State, h: Any) -> Step:
+def _step(problem: InitialValueProblem, state: State, h: Any) -> Step:
     """Take a step of length `h`."""
     if problem.diffusion is not None:
         return path_step(problem.method, problem.f, problem.diffusion, state.t, state.y, h, state.num_steps)
@@ -199,7 +207,7 @@ def _step(problem: Problem, state: State, h: Any) -> Step:
     return problem.method.step(problem.f, state.t, state.y, state.slope, h)
 
 
-def _coefficients(problem: Problem, y: Any, step: Step, h: Any) -> Any:
+def _coefficients(problem: InitialValueProblem, y: Any, step: Step, h: Any) -> Any:
     """Return the coefficients of the states within a step that began at y. A path of noise has no slopes."""
     if problem.diffusion is not None:
         change = step.end - y
@@ -209,7 +217,7 @@ def _coefficients(problem: Problem, y: Any, step: Step, h: Any) -> Any:
 
 
 def _accept(
-    problem: Problem, state: State, step: Step, h: Any, is_last: Any, length: Any, errors: Any, is_accepted: Any
+    problem: InitialValueProblem, state: State, step: Step, h: Any, is_last: Any, length: Any, errors: Any, is_accepted: Any
 ) -> State:
     """Return the state after a step; if the step is rejected, the state before it with the new step length."""
     t = where(is_last, problem.end, state.t + h)
@@ -242,14 +250,14 @@ def _accept(
     )
 
 
-def _replay(problem: Problem, state: State, length: Any, is_last: Any) -> State:
+def _replay(problem: InitialValueProblem, state: State, length: Any, is_last: Any) -> State:
     """Repeat an accepted step. The length of the last one depends on the end."""
     h = where(is_last, problem.end - state.t, length)
     step = _step(problem, state, h)
     return _accept(problem, state, step, h, is_last, state.length, state.errors, np.asarray(True))
 
 
-def _save(problem: Problem, state: State, coefficients: Any, t: Any, h: Any, is_accepted: Any) -> Any:
+def _save(problem: InitialValueProblem, state: State, coefficients: Any, t: Any, h: Any, is_accepted: Any) -> Any:
     """Store the interpolated states at the requested times inside a step."""
     if problem.times is None:
         return state.outputs
@@ -260,7 +268,7 @@ def _save(problem: Problem, state: State, coefficients: Any, t: Any, h: Any, is_
     return where((is_inside & is_accepted)[:, None], values, state.outputs)
 
 
-def locate_event(problem: Problem, state: State) -> tuple[Any, Any, Any]:
+def locate_event(problem: InitialValueProblem, state: State) -> tuple[Any, Any, Any]:
     """Return whether the last step contains an event, its time, and the state there."""
     assert problem.event is not None
     event, h = problem.event, state.t - state.previous_t

@@ -76,7 +76,7 @@ class Solution(NamedTuple):
 
     @property
     def converged(self) -> Any:
-        """Whether the tolerance was reached, a bool."""
+        """Return whether the tolerance was reached, a bool."""
         return equal(self.result, int(RESULTS.successful))
 
 

@@ -90,7 +90,7 @@ class DiffEqSolution(NamedTuple):
 
     @property
     def succeeded(self) -> Any:
-        """Whether the end or an event was reached with a finite state, a bool."""
+        """Return whether the end or an event was reached with a finite state, a bool."""
         return logical_or(equal(self.result, int(RESULTS.successful)), equal(self.result, int(RESULTS.event_occurred)))
 
     def evaluate(self, t0: Any, t1: Any = None) -> Any:
