@@ -11,8 +11,10 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
@@ -52,16 +54,32 @@ def _revision(folder: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "of unknown revision"
 
 
+@dataclass
+class _Session:
+    """A pytest session with all tests of the clone, which runs single tests."""
+
+    session: Any
+    plugin: _Plugin
+    items: Mapping[str, Any]
+
+    def run(self, name: str) -> None:
+        """Run a test. Raises the error that states its outcome, and NotComparableError for a skipped test."""
+        item, plugin = self.items[name], self.plugin
+        plugin.errors, plugin.skipped = [], ""
+        with redirect_stdout(StringIO()):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+        if plugin.errors:
+            raise _outcome_of(plugin.errors[0])
+        if plugin.skipped:
+            raise NotComparableError(f"the suite skips it: {plugin.skipped}")
+
+
 class _Plugin:
-    """Collects the names of tests, and the errors of those that fail."""
+    """Collects the errors of a test, and the reason if it is skipped."""
 
     def __init__(self) -> None:
-        self.names: list[str] = []
         self.errors: list[BaseException] = []
         self.skipped = ""
-
-    def pytest_collection_modifyitems(self, items: Sequence[Any]) -> None:
-        self.names = [item.nodeid.removeprefix("array_api_tests/") for item in items]
 
     def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
         if call.excinfo is not None and call.excinfo.typename == "Skipped":
@@ -70,31 +88,33 @@ class _Plugin:
             self.errors.append(call.excinfo.value)
 
 
-def _call_pytest(folder: Path, *words: str) -> _Plugin:
+@cache
+def _session(folder: Path, examples: int) -> _Session:
+    """Start the session of this process: collecting the tests takes longer than most of them."""
     os.environ["ARRAY_API_TESTS_MODULE"] = "dlc.numpy"
-    plugin, ini = _Plugin(), f"--rootdir={folder}"
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-c", str(folder / "pytest.ini"), ini]
     os.chdir(folder)
     sys.path.insert(0, str(folder))
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-c", str(folder / "pytest.ini"), f"--rootdir={folder}"]
+    options += ["--disable-deadline", "--derandomize", f"--max-examples={examples}", str(folder / "array_api_tests")]
+    plugin = _Plugin()
     with redirect_stdout(StringIO()):
-        import_module("pytest").main([*options, "--disable-deadline", "--derandomize", *words], plugins=[plugin])
-    sys.path.remove(str(folder))
-    return plugin
+        config = import_module("_pytest.config")._prepareconfig(options, [plugin])
+        config._do_configure()
+        session = import_module("pytest").Session.from_config(config)
+        config.hook.pytest_sessionstart(session=session)
+        items = session.perform_collect()
+    return _Session(session, plugin, {item.nodeid.removeprefix("array_api_tests/"): item for item in items})
 
 
 def _collected(folder: Path) -> list[str]:
-    plugin = _call_pytest(folder, "--collect-only", str(folder / "array_api_tests"))
-    if not plugin.names:
+    names = list(_session(folder, 1).items)
+    if not names:
         raise FileNotFoundError(f"{folder}: no tests; expected a clone of data-apis/array-api-tests with its submodule")
-    return plugin.names
+    return names
 
 
 def _run(folder: Path, name: str, examples: int) -> str:
-    plugin = _call_pytest(folder, f"--max-examples={examples}", str(folder / "array_api_tests" / name))
-    if plugin.errors:
-        raise _outcome_of(plugin.errors[0])
-    if plugin.skipped:
-        raise NotComparableError(f"the suite skips it: {plugin.skipped}")
+    _session(folder, examples).run(name)
     return ""
 
 
