@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,20 +16,29 @@ from dlc.dialects.dl.base import element_type_of, flag
 from dlc.kernels.references import ArrayReference
 from dlc.kernels.values import Value
 from dlc.kernels.variables import Variable
-from dlc.library_kernels.vectors import Index, column_grid, is_one, load, points_per_task, position_dtype, store
+from dlc.library_kernels.vectors import (
+    Dtype,
+    Index,
+    column_grid,
+    is_one,
+    load,
+    overlapping_strips,
+    points_per_task,
+    position_dtype,
+    store,
+    tiles,
+)
+from dlc.shapes.traced_dims import TracedSize
 
 # Lanes along b.
 _COLUMN_LANES = 16
 # Elements per block of a cumulative sum. Blocks are summed separately, since rounding errors grow with the number of
 # additions in sequence.
 _SUMMATION_BLOCK_ELEMENTS = 256
-# Minimum row lengths for lanes that fill several registers, and for lanes that fill the widest register.
-_MIN_LONG_ROW_ELEMENTS, _MIN_MEDIUM_ROW_ELEMENTS = 192, 64
-# Lanes of shorter rows.
-_SHORT_ROW_LANES = 8
-# In a row of at least `_MIN_BLOCKS` blocks, the extremum of each block is computed first, in `_BLOCK_LANES` lanes; then the
-# index is searched only in the best block.
-_MIN_BLOCKS, _BLOCK_ELEMENTS, _BLOCK_LANES = 4, 1024, 64
+# Lanes for the index of a row's extremum, by the minimum number of elements of a row: combining lanes at the end costs time.
+_ROW_LANES = {0: 8, 64: 16, 192: 32}
+# In a row of at least `_MIN_BLOCKS` blocks, the index is computed only in the block with the extremum.
+_MIN_BLOCKS, _BLOCK_ELEMENTS, _BLOCK_LANES = 2, 1024, 64
 
 
 def accumulate(op: dl.AccumulateOp, x: ArrayReference, y: ArrayReference) -> None:
@@ -66,8 +76,7 @@ def accumulate(op: dl.AccumulateOp, x: ArrayReference, y: ArrayReference) -> Non
 def arg_extremum(op: dl.ArgExtremumOp, x: ArrayReference, y: ArrayReference) -> None:
     """Compute the index of the extremum along the axis, or along each segment of it.
 
-    Each lane tracks its best element; the lanes of a row are combined at the end. All segments have the same length; if it
-    does not divide the axis, the last segment overlaps the previous one.
+    All segments have the same length; if it does not divide the axis, the last segment overlaps the previous one.
     """
     rows, n, columns = x.shape
     num_segments = op.num_segments or 1
@@ -92,99 +101,113 @@ def arg_extremum(op: dl.ArgExtremumOp, x: ArrayReference, y: ArrayReference) -> 
         store_indices(row, segment, column, extreme.of_columns(row, column, first, length, width))
 
 
+@dataclass(frozen=True)
 class _ArgExtremum:
-    """Generate an arg-extremum: the index of the first or last occurrence of the smallest or largest value."""
+    """The index of the first or last occurrence of the smallest or largest value of `x`."""
 
-    def __init__(self, op: dl.ArgExtremumOp, x: ArrayReference) -> None:
-        self.x = x
-        self.smallest, self.last = flag(op.smallest), flag(op.last)
-        low, high = scalar.limits(element_type_of(op.x))
-        self.worst = high if self.smallest else low
-        self.position_dtype = position_dtype(x.shape[1])
+    op: dl.ArgExtremumOp
+    x: ArrayReference
+
+    @property
+    def smallest(self) -> bool:
+        return flag(self.op.smallest)
+
+    @property
+    def last(self) -> bool:
+        return flag(self.op.last)
+
+    @property
+    def worst(self) -> Any:
+        """The result if no element is better."""
+        low, high = scalar.limits(element_type_of(self.op.x))
+        return high if self.smallest else low
+
+    @property
+    def position_dtype(self) -> Dtype:
+        return position_dtype(self.x.shape[1])
 
     def of_columns(self, row: Value, column: Value, first: Value, n: Any, width: int) -> Value:
         """Return the indices for `width` adjacent columns."""
-        best = self._initial(width, first)
+        best, position = self._initial(width, first)
         for j in k.range(first, first + n):
-            best.update(
-                load(self.x, row, j, column, width=width), k.full(width, j.astype(self.position_dtype), self.position_dtype)
-            )
-        return best.position.value
+            self._update(best, position, load(self.x, row, j, column, width=width), k.full(width, j, self.position_dtype))
+        return position.value
 
-    def of_row(self, row: Value, first: Value, n: Any) -> Value:
-        """Return the index of the extremum in `n` elements of a row, starting at `first`, with adjacent elements in lanes."""
+    def of_row(self, row: Value, first: Value, n: TracedSize) -> Value:
+        """Return the index of the extremum in `n` elements of a row, starting at `first`.
+
+        The extrema of the blocks of a long row are computed first, twice as fast as their indices.
+        """
         if not isinstance(n, int) or n < _MIN_BLOCKS * _BLOCK_ELEMENTS:
-            return self._scan_row(row, first, n)
-        return self._scan_row(row, self._best_block(row, first, n), _BLOCK_ELEMENTS)
+            return self._index_in_row(row, first, n)
+        choose = k.minimum if self.smallest else k.maximum
+        best, position = k.variable(self.worst, self.x.dtype), k.variable(first.astype(self.position_dtype))
+        for offset, _ in overlapping_strips(n, _BLOCK_ELEMENTS):
+            block = first + offset
+            lanes = k.variable(k.full(_BLOCK_LANES, self.worst, self.x.dtype))
+            for start in k.range(0, _BLOCK_ELEMENTS, _BLOCK_LANES):
+                lanes.value = choose(lanes.value, self.x.load(row, block + start, 0, width=_BLOCK_LANES, axis=1))
+            self._update(best, position, self._extremum(lanes.value), block.astype(self.position_dtype))
+        best_block = k.assume_index(position.value, self.x.shape[1] - _BLOCK_ELEMENTS + 1)
+        return self._index_in_row(row, best_block, _BLOCK_ELEMENTS)
 
-    def extreme(self, lanes: Value) -> Value:
+    def _index_in_row(self, row: Value, first: Value, n: TracedSize) -> Value:
+        """Return the index of the extremum of n elements, by lanes that suit n."""
+        if isinstance(n, int):
+            lanes = max(lanes for min_elements, lanes in _ROW_LANES.items() if n >= min_elements)
+            return self._index_in_lanes(row, first, n, min(n, lanes))
+        position, has_position = k.variable(0, self.position_dtype), k.index(n) < 0
+        for min_elements, lanes in reversed(_ROW_LANES.items()):
+            is_long_enough = k.index(n) >= min_elements
+            with k.when(is_long_enough & ~has_position):
+                position.value = self._index_in_lanes(row, first, n, lanes)
+            has_position = is_long_enough
+        return position.value
+
+    def _index_in_lanes(self, row: Value, first: Value, n: TracedSize, width: int) -> Value:
+        """Return the index of the extremum, of which each lane tracks its own; they are combined at the end."""
+        best, position = self._initial(width, first)
+        for start, elements in self._vectors(row, first, n, width):
+            self._update(best, position, elements, k.iota(width, self.position_dtype) + start.astype(self.position_dtype))
+        extremum = self._extremum(best.value)
+        is_extremum = best.value == extremum
+        if extremum.is_float:
+            # A NaN extremum has the index of a NaN, which does not equal itself.
+            is_extremum |= best.value != best.value
+        positions = k.select(is_extremum, position.value, -1 if self.last else np.iinfo(self.position_dtype).max)
+        index = positions.max() if self.last else positions.min()
+        # The index of a lane beyond the row means that all elements are the worst.
+        return index if isinstance(n, int) else k.minimum(index, k.index(n - 1).astype(self.position_dtype))
+
+    def _initial(self, width: int, first: Value) -> tuple[Variable, Variable]:
+        """Return variables with the worst value and the first index, which is the result if no element is better."""
+        worst, position = k.full(width, self.worst, self.x.dtype), k.full(width, first, self.position_dtype)
+        return k.variable(worst), k.variable(position)
+
+    def _extremum(self, lanes: Value) -> Value:
         """Return the minimum or the maximum element of a vector; NaN if one is NaN."""
         return lanes.min() if self.smallest else lanes.max()
 
-    def _best_block(self, row: Value, begin: Value, n: int) -> Value:
-        """Return the start of the block with the best value: this is twice as fast as tracking the index of every element."""
-        choose = k.minimum if self.smallest else k.maximum
-        worst = k.full(_BLOCK_LANES, self.worst, self.x.dtype)
-        best = _RunningBest(self, k.variable(self.extreme(worst)), k.variable(begin.astype(self.position_dtype)))
+    def _vectors(self, row: Value, first: Value, n: TracedSize, width: int) -> Iterator[tuple[Value, Value]]:
+        """Yield (start, elements) for vectors of n elements; the last one overlaps the previous one.
 
-        def update_from_block(first: Value) -> None:
-            lanes = k.variable(worst)
-            for offset in k.range(0, _BLOCK_ELEMENTS, _BLOCK_LANES):
-                lanes.value = choose(lanes.value, self._load(row, offset + first, _BLOCK_LANES))
-            best.update(self.extreme(lanes.value), first.astype(self.position_dtype))
+        If n is symbolic, the last one may reach beyond the row.
+        """
+        if not isinstance(n, int):
+            for i, _, _ in tiles(0, n, width):
+                yield k.index(i), self.x.load(row, i, 0, width=width, axis=1, fill=self.worst)
+            return
+        for i in k.range(0, n - n % width, width):
+            yield first + i, self.x.load(row, first + i, 0, width=width, axis=1)
+        if n % width:
+            yield first + (n - width), self.x.load(row, first + (n - width), 0, width=width, axis=1)
 
-        for first in k.range(0, n - n % _BLOCK_ELEMENTS, _BLOCK_ELEMENTS):
-            update_from_block(first + begin)
-        if n % _BLOCK_ELEMENTS:
-            # The last block overlaps the previous one, which does not change the result.
-            update_from_block(begin + (n - _BLOCK_ELEMENTS))
-        return k.assume_index(best.position.value, self.x.shape[1] - _BLOCK_ELEMENTS + 1)
+    def _update(self, best: Variable, position: Variable, value: Value, index: Value) -> None:
+        """Update the best value and its index with a value at a higher index."""
+        is_better = self._is_better(value, best.value)
+        best.value, position.value = k.select(is_better, value, best.value), k.select(is_better, index, position.value)
 
-    def _load(self, row: Value, start: Value, width: int) -> Value:
-        """Load adjacent elements of a row."""
-        return self.x.load(row, start, 0, width=width, axis=1)
-
-    def _scan_row(self, row: Value, first: Value, n: Any) -> Value:
-        """Return the index of the extremum by one pass over `n` elements; long rows use several registers of lanes."""
-        if isinstance(n, int):
-            return self._scan_vectors(row, first, n, self._lanes(n), has_full_vector=n >= self._lanes(n))
-        position, longer_rows = k.variable(first.astype(self.position_dtype)), k.index(n) < 0
-        for min_size in (_MIN_LONG_ROW_ELEMENTS, _MIN_MEDIUM_ROW_ELEMENTS, _SHORT_ROW_LANES, 0):
-            is_long_enough = k.index(n) >= min_size
-            with k.when(is_long_enough & ~longer_rows):
-                lanes, has_full_vector = self._lanes(min_size), min_size >= _SHORT_ROW_LANES
-                position.value = self._scan_vectors(row, first, n, lanes, has_full_vector=has_full_vector)
-            longer_rows = is_long_enough
-        return position.value
-
-    def _scan_vectors(self, row: Value, first: Value, n: Any, width: int, *, has_full_vector: bool) -> Value:
-        """Return the index of the extremum of `n` elements, scanned in vectors of `width` and a remainder."""
-        lanes = self._initial(width, first)
-        whole = n // width * width if isinstance(n, int) else k.index(n) // width * width
-        for offset in k.range(0, whole, width):
-            lanes.update(self._load(row, offset + first, width), self._positions(offset + first, width))
-        if has_full_vector and not (isinstance(n, int) and n % width == 0):
-            # The last vector overlaps the previous one, which does not change the result.
-            last = first + (n - width)
-            last = last if isinstance(n, int) else k.assume_index(last, self.x.shape[1] - width + 1)
-            lanes.update(self._load(row, last, width), self._positions(last, width))
-        value, position = self._reduce_lanes(lanes)
-        if has_full_vector:
-            return position
-        best = _RunningBest(self, k.variable(value), k.variable(position))
-        for offset in k.range(whole, n):
-            best.update_unordered(self.x[row, offset + first, 0], (offset + first).astype(self.position_dtype))
-        return best.position.value
-
-    def _lanes(self, n: int) -> int:
-        """Return the number of lanes for a row of `n` elements; combining many lanes at the end costs time."""
-        if n < _MIN_MEDIUM_ROW_ELEMENTS:
-            return _SHORT_ROW_LANES
-        if n >= _MIN_LONG_ROW_ELEMENTS:
-            return 32
-        return 16 if self.x.dtype.itemsize <= 4 else 8
-
-    def is_better(self, value: Value, best: Value) -> Value:
+    def _is_better(self, value: Value, best: Value) -> Value:
         """Return whether a value replaces the best one before it."""
         if self.last:
             is_at_least = value <= best if self.smallest else value >= best
@@ -193,46 +216,3 @@ class _ArgExtremum:
             return value < best if self.smallest else value > best
         # The negated comparison also holds if `value` is NaN; a best value that is NaN is final.
         return ~(value >= best if self.smallest else value <= best) & (best == best)
-
-    def _initial(self, width: int, first: Value) -> _RunningBest:
-        """Return the worst value with the first index, which is the result if no element is better."""
-        position = k.full(width, first.astype(self.position_dtype), self.position_dtype)
-        return _RunningBest(self, k.variable(k.full(width, self.worst, self.x.dtype)), k.variable(position))
-
-    def _positions(self, start: Value, width: int) -> Value:
-        """Return start, start + 1, … as values."""
-        return k.iota(width, self.position_dtype) + start.astype(self.position_dtype)
-
-    def _reduce_lanes(self, lanes: _RunningBest) -> tuple[Value, Value]:
-        """Return the best value of the lanes and its index."""
-        best, position = lanes.value.value, lanes.position.value
-        extreme = self.extreme(best)
-        is_extreme = best == extreme
-        if best.is_float:
-            # A NaN extremum has the position of a NaN, which does not equal itself.
-            is_extreme |= best != best
-        positions = k.select(is_extreme, position, -1 if self.last else np.iinfo(self.position_dtype).max)
-        return extreme, positions.max() if self.last else positions.min()
-
-
-@dataclass(frozen=True)
-class _RunningBest:
-    """The best value so far and its index, in each lane."""
-
-    extremum: _ArgExtremum
-    value: Variable
-    position: Variable
-
-    def update(self, value: Value, position: Value) -> None:
-        """Update with an element at a higher index than all previous ones."""
-        self._replace_if(self.extremum.is_better(value, self.value.value), value, position)
-
-    def update_unordered(self, value: Value, position: Value) -> None:
-        """Update with an element at any index; ties are resolved by the indices."""
-        best = self.value.value
-        wins_after, wins_before = self.extremum.is_better(value, best), ~self.extremum.is_better(best, value)
-        self._replace_if(k.select(position > self.position.value, wins_after, wins_before), value, position)
-
-    def _replace_if(self, better: Value, value: Value, position: Value) -> None:
-        self.value.value = k.select(better, value, self.value.value)
-        self.position.value = k.select(better, position, self.position.value)

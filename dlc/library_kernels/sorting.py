@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from dlc.library_kernels.vectors import (
     is_one,
     lanes_of,
     load,
+    overlapping_strips,
     points_per_task,
     position_dtype,
     store,
@@ -78,7 +78,7 @@ def _row_strips(n: TracedSize, capacity: TracedSize) -> Iterator[tuple[Index, In
     """Yield (index, index in a buffer, width) for strips of rows of n elements; the last one may reach beyond a symbolic n."""
     width = _TRANSPOSE_TILE_ELEMENTS
     if isinstance(n, int):
-        yield from ((i, i, height) for i, height in _overlapping_strips(n, width))
+        yield from ((i, i, height) for i, height in overlapping_strips(n, width))
         return
     for i, _, _ in tiles(0, n, width):
         yield i, k.assume_index(i, capacity - width + 1), width
@@ -107,13 +107,6 @@ class SortKeys:
 
     def _flip_negative(self, bits: Value) -> Value:
         return k.select(bits < 0, bits ^ np.iinfo(self.dtype).max, bits)
-
-
-def _overlapping_strips(n: Any, width: int) -> Iterator[tuple[Value, int]]:
-    """Yield (start, width) for vectors of n elements; the last one overlaps the previous one."""
-    width = min(n, width) if isinstance(n, int) else width
-    for i in k.range(0, n, width):
-        yield k.minimum(i, n - width) if width > 1 and n % width else i, width
 
 
 def sorting_network(local: ArrayReference, n: TracedSize) -> None:
@@ -282,7 +275,7 @@ def _row_limits(x: ArrayReference, row: Value) -> tuple[Value, Value]:
     """Return the minimum and maximum of a row; of an empty row, the largest and smallest integer."""
     limits = np.iinfo(x.dtype)
     smallest, largest = (k.variable(k.full(_row_width(x), limit, x.dtype)) for limit in (limits.max, limits.min))
-    for i, width in _overlapping_strips(x.shape[1], _row_width(x)):
+    for i, width in overlapping_strips(x.shape[1], _row_width(x)):
         elements = x.load(row, i, width=width)
         smallest.value = k.minimum(smallest.value, elements)
         largest.value = k.maximum(largest.value, elements)
@@ -291,7 +284,7 @@ def _row_limits(x: ArrayReference, row: Value) -> tuple[Value, Value]:
 
 def _copy_row(source: ArrayReference, destination: ArrayReference, row: Value) -> None:
     """Copy a row from one buffer into another."""
-    for i, width in _overlapping_strips(source.shape[1], _row_width(source)):
+    for i, width in overlapping_strips(source.shape[1], _row_width(source)):
         destination.store(row, i, value=source.load(row, i, width=width))
 
 

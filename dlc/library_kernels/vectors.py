@@ -87,6 +87,13 @@ def tiles(low: Index, high: TracedSize, size: int) -> Iterator[tuple[Index, int,
         yield end, remainder, remainder
 
 
+def overlapping_strips(n: Any, width: int) -> Iterator[tuple[Value, int]]:
+    """Yield (start, width) for vectors of n elements; the last one overlaps the previous one."""
+    width = min(n, width) if isinstance(n, int) else width
+    for i in k.range(0, n, width):
+        yield k.minimum(i, n - width) if width > 1 and n % width else i, width
+
+
 def columns(low: Index, high: TracedSize, dtype: Dtype) -> Iterator[tuple[Index, int]]:
     """Yield (start, width) for vectors of columns, like `tiles`; the last one may reach beyond a symbolic `high`."""
     for start, width, _ in tiles(low, high, lanes_of(dtype)):
