@@ -35,8 +35,8 @@ class DedupeKernelsPass(ModulePass):
 
 
 def strip_numeric_suffix(name: str) -> str:
-    """Return the name of a kernel without its numeric suffix."""
-    return re.sub(r"_\d+$", "", name)
+    """Return the name of a kernel without its numeric suffixes: `conv` for `conv_1_2`."""
+    return re.sub(r"(_\d+)+$", "", name)
 
 
 def _renumber(kernels: Iterable[KernelOp]) -> None:
