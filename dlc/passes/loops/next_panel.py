@@ -98,7 +98,8 @@ def find_next_panel(loop: scf.ForOp, read: vector.TransferReadOp, row_axis: int,
     if innermost is advancing or len(distances) != 1 or distances[0] % shape[-1] or None in ranges:
         return None
     # A partial last tile is separate code, which does not prefetch a part.
-    tile_positions = [Position(t.offset, 0, t.size, t.extent // t.size) for t in tiles]
+    inner = enclosing[: enclosing.index(advancing)]
+    tile_positions = [p for t in tiles for p in _tile_positions(t, inner)]
     loop_positions = [
         Position(op.body.block.args[0], r.start, r.step, len(r))
         for op, r in zip(outer_loops, ranges, strict=True)
@@ -133,6 +134,17 @@ def _moving_axes(view: memref.SubviewOp) -> Iterator[_MovingAxis]:
             index = next(offsets)
             if DYNAMIC_INDEX not in (size, extent) and isinstance(stride, int):
                 yield _MovingAxis(index, size, extent, stride)
+
+
+def _tile_positions(axis: _MovingAxis, iterators: Sequence[BlockArgument]) -> Iterator[Position]:
+    """Yield the positions of register tiles along an axis, for the loops with these iterators."""
+    if axis.iterators.issubset(iterators):
+        yield Position(axis.offset, 0, axis.size, axis.extent // axis.size)
+        return
+    for iterator in reversed(iterators):
+        loop = iterator.owner.parent_op()
+        if iterator in axis.iterators and isinstance(loop, scf.ForOp) and (steps := constant_range(loop)) is not None:
+            yield Position(iterator, steps.start, steps.step, len(steps))
 
 
 def _axes_of_other_operand(loop: scf.ForOp, panel: memref.SubviewOp) -> Iterator[_MovingAxis]:

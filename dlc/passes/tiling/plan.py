@@ -150,7 +150,10 @@ class ThreadTiles(RegisterTiles):
         contraction = nest.contraction
         lane = next((d for d in self.register if contraction is not None and contraction.output.stride(d) == 1), None)
         if len(self.order) > 1 and lane is not None:
-            if self.order[-1] == lane:
+            is_one_panel = self.grid[lane] == self.register[lane] < nest.extents[lane]
+            if self.order[-1] == lane and is_one_panel and any(self.grid[d] > size for d, size in self.register.items()):
+                yield f"loop order: d{lane} innermost (all panels for the rows of a task, then the next rows)"
+            elif self.order[-1] == lane:
                 yield f"loop order: d{lane} innermost (all panels for a few rows, then the next rows)"
             else:
                 yield f"loop order: d{lane} outside of the rows (all rows for one panel, then the next panel)"

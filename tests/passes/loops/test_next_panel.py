@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -29,11 +30,12 @@ TARGET = CPU_LEVELS["cpu:avx2"]
 LINE = 16
 
 
-def compiled(text: str, factor: int = 4, next_panel_rows: int = 256) -> ModuleOp:
+def compiled(text: str, factor: int = 4, next_panel_rows: int = 256, has_blocks: bool = False) -> ModuleOp:
     module = parse_module(CONTEXT, text)
     unrolling = UnrollingCosts(factor=factor, min_steps=1)
-    # No cache holds the panels, so the loop over rows is inside that over panels.
-    costs = replace(TARGET.costs, way_bytes=1 << 7, block_elements=1 << 10, outer_cache_blocks=128)
+    # No cache holds the panels, so the loop over rows is inside that over panels, for blocks of rows or for all rows.
+    block_elements, blocks = (1 << 13, 1) if has_blocks else (1 << 10, 128)
+    costs = replace(TARGET.costs, way_bytes=1 << 7, block_elements=block_elements, outer_cache_blocks=blocks)
     target = replace(TARGET, costs=replace(costs, unrolling=unrolling, prefetch=PrefetchCosts(next_panel_rows=next_panel_rows)))
     passes = (
         BufferizeKernelsPass(),
@@ -51,9 +53,9 @@ def compiled(text: str, factor: int = 4, next_panel_rows: int = 256) -> ModuleOp
 
 def prefetched_lines(
     module: ModuleOp, weights: np.ndarray, compute: Callable[[], object], monkeypatch: pytest.MonkeyPatch
-) -> set[int]:
-    """Return the cache lines of the weights that are prefetched, as positions in units of lines."""
-    lines: set[int] = set()
+) -> Counter[int]:
+    """Return how often each cache line of the weights is prefetched, by positions in units of lines."""
+    lines: Counter[int] = Counter()
 
     def note(op: evaluation_context.Operation, frame: evaluation_context.Frame) -> tuple[()]:
         assert isinstance(op, PrefetchOp)
@@ -68,20 +70,20 @@ def prefetched_lines(
     return lines
 
 
-@pytest.mark.parametrize(("rows", "depth"), [(13, 96), (48, 200), (200, 97)])
+@pytest.mark.parametrize(("rows", "depth", "num_blocks"), [(13, 96, 1), (48, 200, 1), (200, 97, 1), (200, 97, 5)])
 @pytest.mark.parametrize("factor", [1, 4])
 def test_every_line_of_the_next_panel_is_prefetched(
-    rows: int, depth: int, factor: int, monkeypatch: pytest.MonkeyPatch
+    rows: int, depth: int, num_blocks: int, factor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = KERNELS["matmul"].replace("x24x", f"x{depth}x").replace("13x24", f"13x{depth}").replace("13x", f"{rows}x")
-    module = compiled(text, factor)
+    module = compiled(text, factor, has_blocks=num_blocks > 1)
     (kernel,) = kernels_of(module)
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((rows, depth), dtype=np.float32), rng.standard_normal((3, depth, 16), dtype=np.float32)
     c = np.zeros((rows, 40), np.float32)
     lines = prefetched_lines(module, b, lambda: evaluate_function(kernel, [a, b, c]), monkeypatch)
     np.testing.assert_allclose(c, a @ b.transpose(1, 0, 2).reshape(depth, 48)[:, :40], rtol=1e-4, atol=1e-4)
-    assert lines >= set(range(depth, 3 * depth))
+    assert min(lines[line] for line in range(depth, 3 * depth)) >= num_blocks
 
 
 @pytest.mark.parametrize(("max_rows", "uses_next_panel"), [(48, True), (47, False)])

@@ -171,6 +171,19 @@ def check_loop_order(nest: SizedLoopNest, columns: int, rows_first: bool, target
     assert other.order == ((n, m) if rows_first else (m, n))
 
 
+@pytest.mark.parametrize(("steps", "has_blocks"), [(128, False), (129, True), (2048, True), (2049, False)])
+def test_rows_are_processed_in_blocks_if_no_cache_holds_them(steps: int, has_blocks: bool) -> None:
+    """1 MiB of the L2 cache holds 2,048 rows of 128 floats; a block of 256 KiB has at least twice the rows of a panel's lanes."""
+    nest, target = product_of(1 << 11, steps), CPU_LEVELS["cpu:avx2"]
+    m, n = nest.shared_dims
+    plan = choose_tiles(replace(nest, extents={**nest.extents, n: 256}), target)
+    assert plan.order == ((m, n) if has_blocks else (n, m))
+    if has_blocks:
+        assert plan.grid[n] == 16
+        assert plan.register[m] < plan.grid[m] <= (1 << 16) // steps
+        assert "all panels for the rows of a task" in " ".join(plan.explain(nest, target))
+
+
 @pytest.mark.parametrize(("steps", "rows_first"), [(102, True), (103, False)])
 def test_rows_are_outermost_if_l1_holds_unpacked_weights(steps: int, rows_first: bool) -> None:
     """102 rows of 40 columns fit half of a 32 KiB L1 cache."""

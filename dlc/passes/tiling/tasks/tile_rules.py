@@ -182,8 +182,8 @@ class TileRules:
     def order(self, shared_dims: list[int], lane: int | None) -> tuple[int, ...]:
         """Return the loop order: the loop over panels of lanes is outside of that over rows, or inside.
 
-        Products of a batch are outermost: they share no operands, and a cache holds the panels of one product. Small channel
-        groups are not part of the batch, since they share cache lines.
+        Products of a batch are outermost: they share no operands, and a cache holds the panels of one product. Between blocks
+        of rows, the loop over panels is inside.
         """
         nest_op = self.nest.ops[-1]
         rows = sorted((d for d in shared_dims if d != lane), key=lambda d: -nest_op.output.stride(d))
@@ -192,11 +192,41 @@ class TileRules:
             return tuple(rows)
         if contraction is None:
             return (*rows, lane)
-        batch_dims = [d for d in rows if all(a.uses(d) and _has_line_stride(a, d) for a in contraction.inputs)]
+        batch_dims = self.batch_dims(contraction)
         row_dims = [d for d in rows if d not in batch_dims]
-        if self.is_lane_innermost(contraction, lane, batch_dims) != self.variant.swaps_loop_order:
+        has_blocks = self.rows_per_block(contraction, lane) is not None
+        if (has_blocks or self.is_lane_innermost(contraction, lane, batch_dims)) != self.variant.swaps_loop_order:
             return (*batch_dims, *row_dims, lane)
         return (*batch_dims, lane, *row_dims)
+
+    def batch_dims(self, contraction: NestOp) -> list[int]:
+        """Return the dimensions of independent products, from the outermost to the innermost of the result.
+
+        Small channel groups are not part of the batch, since they share cache lines.
+        """
+        dims = (d for d in self.nest.shared_dims if all(a.uses(d) and _has_line_stride(a, d) for a in contraction.inputs))
+        return sorted(dims, key=lambda d: -self.nest.ops[-1].output.stride(d))
+
+    def rows_per_block(self, nest_op: NestOp, lane: int) -> int | None:
+        """Return the rows of a contraction that are multiplied by all panels before the next rows; None for all rows.
+
+        If no cache holds the rows, each panel would read all of them from memory. In blocks of rows that half of the L2 cache
+        holds, each row is read from memory once, and the weights once per block. A block has several times as many rows as a
+        panel has lanes: otherwise reading the weights costs as much as reading the rows for each panel.
+        """
+        costs, extents = self.target.costs, self.nest.extents
+        panel = self.nest.panel_sizes.get(lane)
+        if self.nest.dynamic_dims or panel is None or extents[lane] <= panel:
+            return None
+        products = prod(extents[d] for d in self.batch_dims(nest_op))
+        rows = prod(extents[d] for d in self.nest.shared_dims if nest_op.output.uses(d)) // (products * extents[lane])
+        terms = prod(extents[d] for d in nest_op.reductions)
+        sizes = [prod(memref_of(a.root).get_shape()) // products for a in nest_op.inputs if not a.uses(lane)]
+        elements = sum(min(size, rows * terms) for size in sizes)
+        if elements <= costs.outer_cache_blocks * costs.block_elements:
+            return None
+        block = rows * costs.block_elements // (2 * elements)
+        return block if block >= 2 * panel else None
 
     def is_lane_innermost(self, nest_op: NestOp, lane: int, batch_dims: Sequence[int]) -> bool:
         """Return whether the loop over panels is inside that over rows, for each product of the batch.
@@ -234,15 +264,18 @@ class TileRules:
         """Return task tiles of about the variant's work; outer dimensions are split down to the register tile first.
 
         Prefers full tasks, of at least half as much work, because a partial task needs separate code. Tasks that unpack weights
-        have several tiles of rows, which share an unpacked panel.
+        have several tiles of rows, which share an unpacked panel. A block of rows is one task per panel.
         """
         work_per_point, max_work = self.work_per_point(), int(self.target.costs.task_work * self.variant.work_scale)
         contraction = self.nest.contraction
         costs = self.target.costs
         shares_panels = contraction is not None and contraction.sums_integers and costs.max_unpacked_panel_bytes > 0
         min_tiles = costs.min_tiles_per_panel if shares_panels else 1
+        block_rows = self.rows_per_block(contraction, order[-1]) if contraction is not None and order else None
 
         def max_tiles(d: int, block: dict[int, int]) -> int:
+            if block_rows is not None:
+                return 1 if d == order[-1] else block_rows * block[order[-1]] // prod(block.values())
             tiles = max_work // max(1, work_per_point * prod(block.values()))
             return max(tiles, min_tiles) if d == order[-1] else tiles
 
