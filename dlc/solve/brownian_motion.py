@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from dlc import lax
+from dlc.errors import ArgumentError
 from dlc.numpy import maximum, minimum, sqrt, where, zeros
-from dlc.numpy.apply import ArrayLike
+from dlc.numpy.apply import ArrayLike, refuse
 from dlc.random import fold_in, normal
 
 __all__ = ["BrownianPath", "Noise", "UnsafeBrownianPath", "VirtualBrownianTree"]
@@ -45,6 +46,8 @@ class VirtualBrownianTree(NamedTuple):
     Every step sees the same path, so that steps may be adaptive. Intervals are halved around a time down to the length `tol`.
     The path is drawn at their ends and interpolated between them (Li et al., Scalable gradients for stochastic differential
     equations, 2020).
+
+    Raises ArgumentError for an empty interval, and for a tolerance that is not positive, when it is evaluated.
     """
 
     t0: float
@@ -60,6 +63,9 @@ class VirtualBrownianTree(NamedTuple):
     def evaluate(self, t: Any) -> Any:
         """Return the path at a time, as floats of its dtype; 0 at `t0`."""
         length = float(self.t1 - self.t0)
+        if not (length > 0 and self.tol > 0):
+            got = f"t0 = {self.t0}, t1 = {self.t1}, tol = {self.tol}"
+            refuse(ArgumentError(f"dlc.solve.VirtualBrownianTree: {got}; expected t0 < t1 and tol > 0"))
 
         def draw(node: Any) -> Any:
             # Every step draws from the keys of the same nodes.

@@ -11,7 +11,7 @@ import numpy as np
 
 from dlc import tree
 from dlc.calculus.batching import vmap
-from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.errors import ArgumentError, DlcError, DTypeError, ShapeError
 from dlc.numpy import (
     abs,
     all,
@@ -107,6 +107,8 @@ def diffeqsolve(
     require_kind(api_name, "solver", solver, Method, EulerHeun, ItoMilstein, StratonovichMilstein, SRA1)
     require_kind(api_name, "stepsize_controller", stepsize_controller, ConstantStepSize, PIDController)
     require_kind(api_name, "adjoint", adjoint, DirectAdjoint, RecursiveCheckpointAdjoint)
+    if isinstance(saveat.steps, int) and saveat.steps < 0:
+        refuse(ArgumentError(f"{api_name}: saveat.steps = {saveat.steps}; expected True, or n for every n-th step"))
     if not (saveat.t0 or saveat.t1 or saveat.ts is not None or saveat.steps or saveat.dense):
         refuse(DlcError(f"{api_name}: saveat saves nothing; expected SaveAt(t1=True), or times, steps or dense output"))
     if is_adaptive and isinstance(solver, Method) and solver.error_weights is None:
@@ -163,7 +165,7 @@ def diffeqsolve(
     if saveat.dense:
         starts = concat([problem.start[None], final.ends[:-1]])
         interpolation = DenseInterpolation(starts, final.ends, vmap(vmap(unravel))(final.coefficients))
-    values = None if ts is None else _values(saveat.fn, args, unravel, ts, ys)
+    values = None if ts is None else _values(problem, args, unravel, y, ts, ys)
     stats = {
         "num_steps": final.num_steps,
         "num_accepted_steps": final.num_accepted,
@@ -180,14 +182,17 @@ def _result(final: State, event_mask: Any) -> Any:
     return where(final.is_finished, finished, unfinished)
 
 
-def _values(fn: Callable[[Any, Any, Any], Any] | None, args: Any, unravel: Callable[[Any], Any], ts: Any, ys: Any) -> Any:
+def _values(problem: InitialValueProblem, args: Any, unravel: Callable[[Any], Any], start: Any, ts: Any, ys: Any) -> Any:
     """Return the saved values of the states (m, n): `fn` of the states that were reached, else inf."""
+    fn = problem.saveat.fn
     if fn is None:
         return vmap(unravel)(ys)
 
     def value(t: Any, y: Any) -> Any:
         is_reached = logical_not(all(y == math.inf))
-        return tree.map(lambda leaf: where(is_reached, leaf, math.inf), fn(t, unravel(y), args))
+        # An infinite argument would make derivatives of `fn` undefined.
+        saved = fn(where(is_reached, t, problem.start), unravel(where(is_reached, y, start)), args)
+        return tree.map(lambda leaf: where(is_reached, leaf, math.inf), saved)
 
     return vmap(value)(ts, ys)
 

@@ -71,12 +71,28 @@ def test_dense_output() -> None:
     np.testing.assert_allclose(batch, np.cos(1.1 * frequencies), atol=1e-6)
     back = dlc.jit(lambda y: oscillate(y, SaveAt(dense=True), end=-3.0), target="reference")(START)
     np.testing.assert_allclose(back.evaluate(-1.3)["x"], np.cos(2.6), atol=1e-6)
-    by_frequency = dlc.jit(dlc.grad(lambda w: run(START, w).evaluate(1.1)["x"]))(np.float64(2))
+    by_frequency = dlc.jit(dlc.grad(lambda w: run(START, w).evaluate(1.1)["x"]), target="reference")(np.float64(2))
     np.testing.assert_allclose(by_frequency, -1.1 * np.sin(2.2), atol=1e-5)
     with pytest.raises(dlc.DlcError, match=r"no dense output; call diffeqsolve with SaveAt\(dense=True\)"):
         dlc.jit(lambda y: oscillate(y, SaveAt(t1=True)).evaluate(1.0))(START)
     with pytest.raises(dlc.DlcError, match="saveat saves nothing"):
         oscillate(START, SaveAt())
+    with pytest.raises(dlc.DlcError, match=r"saveat\.steps = -2; expected True, or n for every n-th step"):
+        oscillate(START, SaveAt(steps=-2))
+
+
+def test_derivatives_of_saved_values() -> None:
+    """Entries that are not used have no derivative, although `fn` has none at infinity."""
+
+    def total(frequency: Any) -> Any:
+        saveat = SaveAt(t0=True, steps=True, t1=True, fn=lambda t, y, w: dnp.sqrt(2 + y["x"]))
+        solution = oscillate(START, saveat, frequency, end=1.0, max_steps=60)
+        return dnp.where(solution.ts == 1.0, solution.ys, 0).sum(), solution.result == RESULTS.successful
+
+    value, is_successful = dlc.jit(total)(np.float64(2))
+    assert is_successful and value == pytest.approx(np.sqrt(2 + np.cos(2)))
+    by_frequency = dlc.jit(dlc.grad(lambda w: total(w)[0]))(np.float64(2))
+    np.testing.assert_allclose(by_frequency, -np.sin(2) / (2 * np.sqrt(2 + np.cos(2))), atol=1e-5)
 
 
 def test_one_program_for_all_numbers_of_states() -> None:
@@ -121,22 +137,22 @@ def test_reasons_for_the_end() -> None:
     assert RESULTS(constant.result) is RESULTS.nonfinite and not constant.succeeded
 
 
-@pytest.mark.parametrize("dt0", [None, 0.05])
-def test_adjoints(dt0: float | None) -> None:
+@pytest.mark.parametrize(("method", "dt0", "accuracy"), [(solve.Bosh3(), None, 1e-3), (solve.Heun(), 0.05, 2e-2)])
+def test_adjoints(method: Any, dt0: float | None, accuracy: float) -> None:
     """Checkpoints repeat the same steps: the gradients are equal."""
 
     def end(frequency: Any, adjoint: Any) -> Any:
-        controller = ADAPTIVE if dt0 is None else solve.ConstantStepSize()
+        controller = solve.PIDController(1e-6, 1e-6) if dt0 is None else solve.ConstantStepSize()
         start = {"x": np.float64(1), "v": np.float64(0)}
         times = SaveAt(ts=np.array([0.5, 1.5]))
         return solve.diffeqsolve(
-            oscillator, solve.Tsit5(), 0.0, 2.0, dt0, start, frequency, saveat=times, stepsize_controller=controller,
-            adjoint=adjoint, max_steps=100,
+            oscillator, method, 0.0, 2.0, dt0, start, frequency, saveat=times, stepsize_controller=controller,
+            adjoint=adjoint, max_steps=120,
         ).ys["x"].sum()  # fmt: skip
 
     adjoints = solve.DirectAdjoint(), solve.RecursiveCheckpointAdjoint()
     direct, repeated = dlc.jit(lambda w: [dlc.grad(end)(w, adjoint) for adjoint in adjoints])(np.float64(2))
-    np.testing.assert_allclose(direct, -(0.5 * np.sin(1) + 1.5 * np.sin(3)), atol=1e-5)
+    np.testing.assert_allclose(direct, -(0.5 * np.sin(1) + 1.5 * np.sin(3)), atol=accuracy)
     np.testing.assert_allclose(repeated, direct, rtol=1e-12)
 
 
@@ -152,6 +168,8 @@ def test_brownian_tree() -> None:
     np.testing.assert_array_equal(paths[:, 0], 0)
     increments = np.diff(paths, axis=1)
     np.testing.assert_allclose(np.cov(increments.T), np.diag(np.diff(times)), atol=0.03)
+    with pytest.raises(dlc.DlcError, match=r"t0 = 0\.0, t1 = 1\.0, tol = 0; expected t0 < t1 and tol > 0"):
+        solve.VirtualBrownianTree(0.0, 1.0, 0, (), keys[0]).evaluate(np.float64(0.5))
 
 
 def test_adaptive_steps_with_noise() -> None:
