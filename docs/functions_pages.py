@@ -12,7 +12,7 @@ from types import ModuleType
 import dlc.numpy as dnp
 from dlc import nn, special
 from dlc.numpy import fft, linalg
-from dlc.numpy.unsupported_names import UNSUPPORTED_LINALG_NAMES, UNSUPPORTED_NAMES
+from dlc.numpy.unsupported_names import UNSUPPORTED_NAMES
 from dlc.optim import optimizers, schedules
 from dlc.random import choices, distributions, keys
 
@@ -24,7 +24,7 @@ def numpy_page() -> str:
         "functions": sections,
         "count": str(sections.count("\n- `")),
         "speed": (Path(__file__).parent / "numpy.speed.md").read_text().strip(),
-        "absent": "\n".join([*_reasons("", UNSUPPORTED_NAMES), *_reasons("linalg.", UNSUPPORTED_LINALG_NAMES)]),
+        "absent": "\n".join(_reasons(UNSUPPORTED_NAMES)),
     }
     return _fill_template("numpy.template.md", values)
 
@@ -93,6 +93,6 @@ def _escaped(text: str) -> str:
     return " ".join("`".join(parts).split())
 
 
-def _reasons(prefix: str, table: Mapping[str, str]) -> list[str]:
+def _reasons(table: Mapping[str, str]) -> list[str]:
     groups = groupby(sorted(table, key=lambda n: (table[n], n)), lambda n: table[n])
-    return [f"- {', '.join(f'`{prefix}{n}`' for n in names)}: {_escaped(reason)}" for reason, names in groups]
+    return [f"- {', '.join(f'`{n}`' for n in names)}: {_escaped(reason)}" for reason, names in groups]

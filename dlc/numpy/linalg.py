@@ -56,12 +56,12 @@ from dlc.numpy.functions.shape_manipulation import (
     reshape,
 )
 from dlc.numpy.functions.shape_manipulation import diagonal as _diagonal
-from dlc.numpy.unsupported_names import UNSUPPORTED_LINALG_NAMES, raise_unsupported_name
+from dlc.numpy.unsupported_names import raise_unsupported_name
 
 __all__ = [
     "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matmul",
     "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet",
-    "solve", "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm",
+    "solve", "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 
@@ -234,6 +234,27 @@ def inv(x: ComplexArrayLike, /) -> Any:
     return decompositions.inverse(_square("inv", x))
 
 
+def tensorsolve(a: ComplexArrayLike, b: ComplexArrayLike, /, axes: Axes = None) -> Any:
+    """Solve tensordot(a, x, x.ndim) == b. The last axes of `a` are those of `x`; `axes` are moved to the end before."""
+    a, b = promote_to_inexact(a, b)
+    if axes is not None:
+        moved = normalize_axes("tensorsolve", a, axes)
+        a = moveaxis(a, moved, tuple(range(-len(moved), 0)))
+    shape = a.shape[b.ndim :]
+    if math.prod(shape) != math.prod(b.shape):
+        refuse(ShapeError(f"tensorsolve: a of shape {a.shape}, b of shape {b.shape}; expected as many unknowns as equations"))
+    return reshape(solve(reshape(a, (math.prod(b.shape), math.prod(shape))), reshape(b, (-1,))), shape)
+
+
+def tensorinv(a: ComplexArrayLike, /, ind: int = 2) -> Any:
+    """Return the inverse of the map from the last axes of `a` to the first `ind` axes: tensordot(tensorinv(a), a, ind) == I."""
+    (a,) = promote_to_inexact(a)
+    rows, columns = a.shape[:ind], a.shape[ind:]
+    if ind < 1 or math.prod(rows) != math.prod(columns):
+        refuse(ShapeError(f"tensorinv: ind {ind} for shape {a.shape}; expected equal products of the sizes before and after"))
+    return reshape(inv(reshape(a, (math.prod(rows), math.prod(columns)))), (*columns, *rows))
+
+
 def pinv(
     x: ComplexArrayLike, /, rcond: ArrayLike | None = None, hermitian: bool = False, *, rtol: ArrayLike | None = None
 ) -> Any:
@@ -402,7 +423,7 @@ def _hermitian(name: str, x: ComplexArrayLike, triangle: str) -> Operand:
 
 
 def __getattr__(name: str) -> Any:
-    raise_unsupported_name("dlc.numpy.linalg", name, UNSUPPORTED_LINALG_NAMES)
+    raise_unsupported_name("dlc.numpy.linalg", name, {})
 
 
 validate_arguments(globals(), converters=numpy_converters(np.linalg, __all__))

@@ -66,7 +66,7 @@ UNSUPPORTED_NAMES: Mapping[str, str] = {
         "it takes no array arguments; call NumPy's, which also works in a traced function",
     ),
     **dict.fromkeys(
-        ("diag_indices", "diag_indices_from", "tril_indices_from", "triu_indices_from", "mask_indices", "ix_"),
+        ("diag_indices", "diag_indices_from", "tril_indices_from", "triu_indices_from", "mask_indices"),
         "the indices depend on the shape only; call NumPy's with an array of that shape, and index with the result",
     ),
     **dict.fromkeys(
@@ -79,14 +79,11 @@ UNSUPPORTED_NAMES: Mapping[str, str] = {
     "issubdtype": "use isdtype",
     "real_if_close": "the dtype of the result depends on the values; use x.real",
     "sort_complex": "sort indices by the real, then by the imaginary part: x[lexsort((x.imag, x.real))]",
-    **dict.fromkeys(("histogram2d", "histogramdd", "histogram_bin_edges"), "use digitize, and x.at[bins].add(1)"),
-    "piecewise": "use select",
-    "rollaxis": "use moveaxis",
     "row_stack": "use vstack",
     "i0": "use dlc.special.i0",
     "apply_over_axes": "reduce along several axes at once: axis takes a tuple",
     "random": "a compiled function is deterministic; dlc.random draws random numbers from an explicit key",
-    "resize": "use tile, or pad",
+    "lib": "sliding_window_view is a function of dlc.numpy itself; call NumPy's other ones outside of the traced function",
     **dict.fromkeys(
         ("apply_along_axis", "vectorize", "frompyfunc"),
         "write the function for whole arrays, or use dlc.vmap, or dlc.lax.map for a loop over rows",
@@ -94,10 +91,6 @@ UNSUPPORTED_NAMES: Mapping[str, str] = {
     "matrix": "use an array with two axes",
     "fromiter": "a traced array cannot be iterated element by element; build the array with NumPy before",
     "fromfunction": "call the function on dlc.numpy.indices(shape)",
-}
-
-UNSUPPORTED_LINALG_NAMES: Mapping[str, str] = {
-    **dict.fromkeys(("tensorsolve", "tensorinv"), "use solve and inv on the array reshaped to a matrix"),
 }
 
 _BY_NUMPY = "use dlc.numpy's"

@@ -7,6 +7,7 @@ elements.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -48,8 +49,9 @@ from dlc.numpy.functions.sorting import isin, searchsorted, sort
 from dlc.shapes.traced_dims import TracedDim, untraced
 
 __all__ = [
-    "argwhere", "bincount", "compress", "extract", "flatnonzero", "histogram", "intersect1d", "nonzero", "setdiff1d",
-    "setxor1d", "trim_zeros", "union1d", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values",
+    "argwhere", "bincount", "compress", "extract", "flatnonzero", "histogram", "histogram2d", "histogram_bin_edges",
+    "histogramdd", "intersect1d", "nonzero", "setdiff1d", "setxor1d", "trim_zeros", "union1d", "unique", "unique_all",
+    "unique_counts", "unique_inverse", "unique_values",
 ]  # fmt: skip
 
 
@@ -286,3 +288,85 @@ def _edges(x: Operand, bins: int, range: tuple[float, float] | None) -> Operand:
     low, high = (min(x), max(x)) if range is None else (convert(end, dtype) for end in range)
     margin = multiply(convert(equal(low, high), dtype), 0.5)
     return operand(linspace(subtract(low, margin), add(high, margin), bins + 1))
+
+
+def histogram_bin_edges(
+    x: ArrayLike,
+    /,
+    bins: int | str | Sequence[float] = 10,
+    range: tuple[float, float] | None = None,
+    weights: ArrayLike | None = None,
+) -> Any:
+    """Return the bin edges that `histogram` uses."""
+    return histogram(x, bins, range, None, weights)[1]
+
+
+def histogramdd(
+    sample: ArrayLike | Sequence[ArrayLike],
+    /,
+    bins: int | Sequence[Any] = 10,
+    range: Sequence[tuple[float, float] | None] | None = None,
+    density: bool | None = None,
+    weights: ArrayLike | None = None,
+) -> Any:
+    """Return the number of points in each cell, or the sum of their weights, as float64, and the edges along each axis.
+
+    `sample` has a point per row, or is a list with the coordinates of all points along each axis. `bins` and `range` are as for
+    `histogram`, also one for each axis.
+    """
+    if isinstance(sample, list | tuple):
+        coordinates = [operand(cast("ArrayLike", x)) for x in sample]
+    else:
+        points = operand(cast("ArrayLike", sample))
+        points = reshape(points, (-1, 1)) if points.ndim < 2 else points
+        if points.ndim != 2:
+            refuse(ShapeError(f"histogramdd: sample of shape {points.shape}; expected a matrix, with a point per row"))
+        coordinates = [getitem(points, (slice(None), k)) for k in np.arange(points.shape[1])]
+    bins_of_axes = [bins] * len(coordinates) if isinstance(bins, int | np.integer) else list(bins)
+    ranges = [None] * len(coordinates) if range is None else list(range)
+    if not len(bins_of_axes) == len(ranges) == len(coordinates):
+        counts = f"{len(bins_of_axes)} bins and {len(ranges)} ranges for {len(coordinates)} axes"
+        refuse(ShapeError(f"histogramdd: {counts}; expected one for each"))
+    if any(x.ndim != 1 for x in coordinates):
+        shapes = ", ".join(str(x.shape) for x in coordinates)
+        refuse(ShapeError(f"histogramdd: coordinates of shapes {shapes}; expected a vector for each axis"))
+    edges, cells, is_inside = list[Any](), operand(0), operand(np.True_)
+    for x, axis_bins, axis_range in zip(coordinates, bins_of_axes, ranges, strict=True):
+        axis_edges = operand(histogram_bin_edges(x, axis_bins, axis_range))
+        count = axis_edges.shape[0] - 1
+        index = subtract(searchsorted(axis_edges, x, side="right"), 1)
+        index = where(equal(x, getitem(axis_edges, -1)), count - 1, index)
+        is_inside = logical_and(is_inside, logical_and(greater_equal(index, 0), less(index, count)))
+        cells = add(multiply(cells, count), index)
+        edges.append(axis_edges)
+    shape = [axis_edges.shape[0] - 1 for axis_edges in edges]
+    increments = convert(operand(1 if weights is None else weights), np.float64)
+    increments = where(is_inside, increments, 0)
+    counts = At(zeros(prod(shape), np.float64))[where(is_inside, cells, 0)].add(increments)
+    counts = reshape(counts, shape)
+    if density:
+        counts = divide(counts, sum(counts))
+        for k, axis_edges in enumerate(edges):
+            counts = divide(counts, reshape(diff(axis_edges), [-1 if a == k else 1 for a in np.arange(len(edges))]))
+    return counts, edges
+
+
+def histogram2d(
+    x: ArrayLike,
+    y: ArrayLike,
+    /,
+    bins: int | Sequence[Any] = 10,
+    range: Sequence[tuple[float, float] | None] | None = None,
+    density: bool | None = None,
+    weights: ArrayLike | None = None,
+) -> Any:
+    """Return the histogram of the points (x, y), and the edges along both axes; see `histogramdd`.
+
+    A sequence of other than two `bins` is the edges along both axes.
+    """
+    if not isinstance(bins, int | np.integer) and len(bins) not in (1, 2):
+        bins = [bins, bins]
+    elif not isinstance(bins, int | np.integer) and len(bins) == 1:
+        bins = [bins[0], bins[0]]
+    counts, edges = histogramdd([x, y], bins, range, density, weights)
+    return counts, *edges

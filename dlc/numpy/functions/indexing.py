@@ -19,12 +19,14 @@ from dlc.errors import ArgumentError, DTypeError, OutOfBoundsError, ShapeError, 
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import (
     ArrayLike,
+    Axes,
     Operand,
     apply,
     as_index,
     convert,
     is_less,
     is_traced,
+    normalize_axis,
     operand,
     promote,
     refuse,
@@ -47,7 +49,7 @@ from dlc.shapes.dims import UndecidableError
 from dlc.shapes.slices import forward_slice, max_count, slice_range, unclamped_span
 from dlc.shapes.traced_dims import TracedDim, TracedSize, untraced
 
-__all__ = ["choose", "select", "take", "take_along_axis"]
+__all__ = ["choose", "ix_", "piecewise", "select", "sliding_window_view", "take", "take_along_axis"]
 
 
 @dataclass(frozen=True)
@@ -393,3 +395,53 @@ def select(conditions: Sequence[ArrayLike], choices: Sequence[ArrayLike], /, def
     for condition, choice in zip(reversed(conditions), reversed(options), strict=True):
         result = where(condition, choice, result)
     return result
+
+
+@componentwise("x")
+def sliding_window_view(x: ArrayLike, /, window_shape: int | Sequence[int], axis: Axes = None) -> Any:
+    """Return all windows of this shape along axes; their elements are the last axes. The result is a copy.
+
+    axis None: `window_shape` has a size for each axis. An axis that occurs twice has windows of windows.
+    """
+    x = operand(x)
+    sizes = (window_shape,) if isinstance(window_shape, int | np.integer) else tuple(window_shape)
+    axes = tuple(range(x.ndim)) if axis is None else tuple(axis) if isinstance(axis, Sequence) else (axis,)
+    if len(sizes) != len(axes):
+        refuse(ShapeError(f"sliding_window_view: window_shape {window_shape} for {len(axes)} axes; expected a size for each"))
+    for size, along in zip(sizes, [normalize_axis("sliding_window_view", x, a) for a in axes], strict=True):
+        length = x.shape[along]
+        if size < 0 or is_less(x, untraced(length), size, "sliding_window_view", "a window longer than its axis"):
+            refuse(ShapeError(f"sliding_window_view: a window of {size} along axis {along} of shape {x.shape}"))
+        starts = dynamic_arange(operand(length - size + 1))
+        windows = take(x, operand(add(expand_dims(starts, -1), np.arange(size))), axis=along)
+        x = operand(moveaxis(windows, along + 1, -1))
+    return x
+
+
+def piecewise(x: ArrayLike, condlist: Sequence[ArrayLike], funclist: Sequence[Any], /, *args: Any) -> Any:
+    """Return for each element the value of the function whose condition is true, the last one of several.
+
+    Functions are called with the whole array and `args`; numbers are values. One more of them than conditions is used
+    where none is true, else 0. The result has the dtype of `x`.
+    """
+    x = operand(x)
+    conditions: list[Any] = [operand(c) for c in condlist] if isinstance(condlist, list | tuple) else [operand(condlist)]
+    if len(conditions) == 1 and conditions[0].ndim > x.ndim:
+        conditions = [getitem(conditions[0], k) for k in range(conditions[0].shape[0])]
+    if len(funclist) not in (len(conditions), len(conditions) + 1):
+        expected = f"{len(conditions)} or {len(conditions) + 1}"
+        refuse(ShapeError(f"piecewise: {len(funclist)} functions for {len(conditions)} conditions; expected {expected}"))
+    values = [convert(f(x, *args) if callable(f) else f, x.dtype) for f in funclist]
+    result = values[-1] if len(values) > len(conditions) else convert(0, x.dtype)
+    for condition, value in zip(conditions, values, strict=False):
+        result = where(condition, value, result)
+    return broadcast_to(result, x.shape)
+
+
+def ix_(*args: ArrayLike) -> tuple[Any, ...]:
+    """Return vectors of indices along different axes, which select their outer product: `x[ix_(rows, columns)]`."""
+    vectors = [operand(x) for x in args]
+    if any(v.ndim != 1 for v in vectors):
+        refuse(ShapeError(f"ix_: arrays of shapes {', '.join(str(v.shape) for v in vectors)}; expected vectors"))
+    vectors = [true_indices(v)[0] if v.dtype == np.bool_ else as_index(v) for v in vectors]
+    return tuple(reshape(v, (*(1,) * k, -1, *(1,) * (len(vectors) - k - 1))) for k, v in enumerate(vectors))

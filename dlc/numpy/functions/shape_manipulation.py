@@ -38,14 +38,15 @@ from dlc.numpy.apply import (
 )
 from dlc.numpy.componentwise import componentwise
 from dlc.numpy.data_dependent import dynamic_arange
-from dlc.shapes.dims import Dim, UndecidableError, is_known_different, is_nonnegative
+from dlc.shapes.dims import Dim, UndecidableError, is_known_different, is_nonnegative, is_static
 from dlc.shapes.reshapes import inferred_size
 from dlc.shapes.traced_dims import TracedDim, TracedSize, traced_sizes, untraced
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "diag", "diagflat",
     "diagonal", "expand_dims", "flip", "fliplr", "flipud", "matrix_transpose", "moveaxis", "ndim", "permute_dims",
-    "ravel", "repeat", "reshape", "roll", "rot90", "shape", "size", "squeeze", "swapaxes", "tile", "transpose",
+    "ravel", "repeat", "reshape", "resize", "roll", "rollaxis", "rot90", "shape", "size", "squeeze", "swapaxes", "tile",
+    "transpose",
 ]  # fmt: skip
 
 
@@ -391,3 +392,27 @@ def diag(x: ArrayLike, /, k: int = 0) -> Any:
     indices = operand(iota(size))
     is_diagonal = apply(dl.EqualOp, apply(dl.AddOp, reshape(indices, (size, 1)), operand(k)), indices)
     return apply(dl.SelectOp, is_diagonal, reshape(rows, (size, 1)), np.zeros((), x.dtype))
+
+
+@componentwise("x")
+def rollaxis(x: ArrayLike, /, axis: int, start: int = 0) -> Any:
+    """Move one axis to before the axis `start`; `start` = ndim moves it to the end. `moveaxis` names the result's position."""
+    x = operand(x)
+    source = normalize_axis("rollaxis", x, axis)
+    target = start + x.ndim if start < 0 else start
+    if not 0 <= target <= x.ndim:
+        refuse(ArgumentError(f"rollaxis: start {start} of shape {x.shape}; expected {-x.ndim} to {x.ndim}"))
+    return moveaxis(x, source, target - (source < target))
+
+
+@componentwise("x")
+def resize(x: ArrayLike, /, new_shape: int | Sequence[int]) -> Any:
+    """Return the elements in this shape, which are repeated if it has more elements; zeros if `x` has none."""
+    x, shape = operand(x), as_shape("resize", new_shape)
+    if not is_static([*x.shape, *shape]):
+        problem = f"resize: shape {x.shape} to {new_shape}"
+        refuse(UndecidableError(f"{problem}; expected integers, since the number of repetitions depends on them"))
+    size = prod(shape)
+    if 0 in x.shape:
+        return broadcast_to(convert(0, x.dtype), shape)
+    return reshape(slice_axis(operand(tile(ravel(x), -(-size // prod(x.shape)))), 0, 0, size), shape)
