@@ -22,10 +22,11 @@ from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.dialects.dl.low_precision.bit_planes import BitPlanes
 from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS
 from dlc.dialects.dl.low_precision.weight_only_dot import MAX_WEIGHT_BITS
+from dlc.dialects.dl.scalar import constant_integer
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.emission.llvm.kernel import emit_kernel
 from dlc.errors import UnsupportedError
-from dlc.ir import Context, SSAValue
+from dlc.ir import Context, SSAValue, vector
 from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.pipelines import stages_of
@@ -143,7 +144,7 @@ def test_a_table_is_looked_up_by_an_instruction(name: str, dot: str, instruction
 
 
 def test_words_and_scales_of_a_row_are_prefetched() -> None:
-    """Each iteration reads three words and a scale of 64 columns, four cache lines each."""
+    """Each iteration reads three words and a scale of 64 columns, four cache lines each, in the order of the reads."""
 
     def product(b: Writer, x: SSAValue, row_scale: SSAValue, row_sums: SSAValue) -> SSAValue:
         words, scale = b.weight(np.zeros((40, 1, 3, 64), np.int32)), b.weight(randoms((40, 64))[0])
@@ -153,7 +154,14 @@ def test_words_and_scales_of_a_row_are_prefetched() -> None:
     for stage in stages_of(CPU_LEVELS["cpu:avx512_vnni"]):
         for step in stage.passes:
             step.apply(Context(), p.module)
-    assert sum(isinstance(op, PrefetchOp) for kernel in kernels_of(p.module) for op in kernel.walk()) == 16
+    prefetches = [op for kernel in kernels_of(p.module) for op in kernel.walk() if isinstance(op, PrefetchOp)]
+    assert len(prefetches) == 16
+    block = prefetches[0].parent
+    assert block is not None
+    read_buffers = [op.source for op in block.ops if isinstance(op, vector.TransferReadOp)]
+    prefetched_buffers = list(dict.fromkeys(op.memref for op in prefetches))
+    assert prefetched_buffers == [buffer for buffer in read_buffers if buffer in prefetched_buffers]
+    assert [constant_integer(op.indices[-1]) for op in prefetches] == [0, 16, 32, 48] * 4
 
 
 @pytest.mark.parametrize("weights, columns", [("int8", 2048), ("int4", 2048), ("float", 256)])

@@ -72,8 +72,6 @@ class PrefetchPanelsPass(TargetPass, KernelPass):
                 prefetcher = _LoopPrefetcher(loop, steps, self.target.costs, settings, constants)
                 has_enough_rows = prefetcher.word_bytes or prefetcher.num_rows >= settings.min_rows
                 if prefetcher.num_steps >= settings.min_steps and has_enough_rows:
-                    if prefetcher.word_bytes:
-                        _hoist_invariant_reads(loop)
                     prefetcher.run()
 
 
@@ -93,6 +91,7 @@ class _LoopPrefetcher:
         self.panel_reads = list(_panel_reads(loop, unpacks_words))
         self.word_bytes = max((_word_bytes(*read) for read in self.panel_reads), default=0) if unpacks_words else 0
         self.distance = -(-settings.word_bytes // self.word_bytes) if self.word_bytes else settings.prefetch_distance
+        self.iteration_start = loop.body.block.first_op
         assert loop.parent is not None
         self.before_loop = OpBuilder(constants, loop.parent, loop.location, anchor=loop)
 
@@ -105,6 +104,10 @@ class _LoopPrefetcher:
         return steps if outer_steps is None else steps * len(outer_steps)
 
     def run(self) -> None:
+        if self.word_bytes:
+            _hoist_invariant_reads(self.loop)
+        # Prefetches are in the order of the reads, since the hardware prefetcher detects ascending addresses.
+        self.iteration_start = self.loop.body.block.first_op
         next_panels: dict[SSAValue, NextPanel | None] = {}
         for read, axis in self.panel_reads:
             if self.fits_nearest_cache(read.source):
@@ -130,7 +133,7 @@ class _LoopPrefetcher:
 
     def at_iteration_start(self) -> OpBuilder:
         block = self.loop.body.block
-        return OpBuilder(self.constants, block, self.loop.location, anchor=block.first_op)
+        return OpBuilder(self.constants, block, self.loop.location, anchor=self.iteration_start)
 
     def line_starts(self, buffer: SSAValue, columns: int) -> range:
         """Return the first element of each cache line of a row of `columns` elements."""
