@@ -28,7 +28,7 @@ from dlc.compiler.lowering import Lowering
 from dlc.errors import DlcError, ModelError, ShapeError
 from dlc.frontend.onnx import import_model
 from dlc.instrument.report import Report
-from dlc.ir import gpu
+from dlc.ir import gpu, scf
 from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.runtime.cpu.artifact import Artifact
@@ -316,6 +316,20 @@ def test_long_formulas_of_transposed_matrices_are_vectorized() -> None:
         for x in inputs:
             agree(evaluate(module, [x], weights), [np.exp(x).T + 1])
     assert "vector.transfer_read" in function.lower(inputs[0]).as_text("loops")
+
+
+def test_short_rows_choose_their_tiles_once_per_task() -> None:
+    function = dlc.jit(lambda x, y: x * 2 + y, dynamic={"x": {0: "N", 1: "M"}, "y": {0: "M"}})
+    program = function.lower(np.zeros((2, 3), np.float32), np.zeros(3, np.float32)).program
+    rng, module = np.random.default_rng(0), program.module
+    shapes = [(0, 3), (2, 0), (5, 1), (70, 5), (33, 63), (3, 64), (34, 167), (2, 1031)]
+    inputs = [(rng.standard_normal(s, dtype=np.float32), rng.standard_normal(s[1], dtype=np.float32)) for s in shapes]
+    for module, weights in at_each_stage(program):
+        for x, y in inputs:
+            agree(evaluate(module, [x, y], weights), [x * 2 + y])
+    branches = [op for op in module.walk() if isinstance(op, scf.IfOp)]
+    assert branches and not any(isinstance(op.parent_op(), scf.ForOp) for op in branches)
+    assert all(any(isinstance(op, scf.ForOp) for op in branch.walk()) for branch in branches)
 
 
 def test_row_tiles_are_balanced() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from dlc.ir import SSAValue, erase_op, memref, scf
-from dlc.passes.structured import ConstantPool, OpBuilder
+from dlc.passes.structured import ConstantPool, Index, OpBuilder
 from dlc.passes.tiling.affine_access import AffineAccess
 from dlc.passes.tiling.attention.attention_tile_body import AttentionTileBody
 from dlc.passes.tiling.attention.fused_attention import FusedAttention
@@ -26,7 +26,9 @@ from dlc.passes.tiling.iteration_ranges import (
     balanced_steps,
     dynamic_steps,
     full_and_partial_tiles,
+    full_steps,
     nested,
+    remainder_steps,
     steps,
 )
 from dlc.passes.tiling.loop_nests import LoopNest, NestOp, SizedLoopNest
@@ -182,14 +184,44 @@ class _Tiler:
                 return self.dynamic_tiles(b, outer[d], d)
             return steps(b, outer[d], self.plan.group_tile(d), f"j{d}")
 
+        *outer_dims, lane = self.plan.order or (0,)
+        if outer_dims and self.has_dynamic_rows(tile[lane], lane):
+            return self.tiles_of_rows(builder, tile, lane, lambda b, t: nested(b, t, outer_dims, tile_steps))
         return nested(builder, tile, self.plan.order, tile_steps)
+
+    def has_dynamic_rows(self, task_range: IterationRange, lane: int) -> bool:
+        """Return whether a task has rows of a dynamic length, whose elements are independent."""
+        is_elementwise = isinstance(self.plan, TaskTiles) and not any(op.reductions for op in self.nest.ops)
+        has_remainder = lane in self.symbolic_dims and not is_multiple(self.extents[lane], self.plan.tile(lane))
+        return is_elementwise and has_remainder and not is_multiple(self.extents[lane], task_range.size)
+
+    def tiles_of_rows(
+        self, builder: OpBuilder, tile: Tile, lane: int, rows: Callable[[OpBuilder, Tile], TileSteps]
+    ) -> TileSteps:
+        """Yield the register tiles of `rows` along `lane`: their full tiles, then each part of the remainder for all rows.
+
+        Short rows consist of a remainder, whose parts are thus chosen once per task and not once per row.
+        """
+        step, size = self.plan.tile(lane), self.dynamic_size(builder, tile[lane], lane)
+        remainder = builder.remainder(size, step)
+        full_size = builder.subtract(size, remainder)
+        full_builder = builder.branch(builder.compare(step, "ule", size))
+        for row_builder, row in rows(full_builder, tile):
+            for body_builder, lane_range in full_steps(row_builder, tile[lane], full_size, step, f"j{lane}"):
+                yield body_builder, {**row, lane: lane_range}
+        for part_builder, part in remainder_steps(builder, tile[lane], size, step, remainder):
+            yield from rows(part_builder, {**tile, lane: part})
+
+    def dynamic_size(self, builder: OpBuilder, task_range: IterationRange, d: int) -> Index:
+        """Return the number of iterations of a task along a dimension with a symbolic extent."""
+        return builder.minimum(builder.subtract(builder.size(self.extents[d]), task_range.offset), task_range.size)
 
     def dynamic_tiles(self, builder: OpBuilder, task_range: IterationRange, d: int) -> RangeSteps:
         """Yield the register tiles of a task along a dimension with a symbolic extent."""
         extent, step = self.extents[d], self.plan.tile(d)
         if is_multiple(extent, task_range.size):
             return steps(builder, task_range, step, f"j{d}")
-        size = builder.minimum(builder.subtract(builder.size(extent), task_range.offset), task_range.size)
+        size = self.dynamic_size(builder, task_range, d)
         is_balanced = isinstance(self.plan, TaskTiles) and self.plan.balance_threshold is not None
         if is_balanced and step > 1 and not is_multiple(extent, step):
             return balanced_steps(builder, task_range, size, step, f"j{d}")

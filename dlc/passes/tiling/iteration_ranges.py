@@ -113,14 +113,22 @@ def dynamic_steps(
 ) -> RangeSteps:
     """Yield the steps of `steps` for the first `size` iterations of a range, with a dynamic `size`.
 
-    The remainder is split into powers of two, one for each binary digit of it that is 1. There is no remainder if
-    `has_full_steps`: `step` divides `size`.
+    There is no remainder if `has_full_steps`: `step` divides `size`.
     """
     remainder = 0 if has_full_steps else builder.remainder(size, step)
-    for body_builder, start in builder.each(0, builder.subtract(size, remainder), step, name):
+    yield from full_steps(builder, full_range, builder.subtract(size, remainder), step, name)
+    if not has_full_steps:
+        yield from remainder_steps(builder, full_range, size, step, remainder)
+
+
+def full_steps(builder: OpBuilder, full_range: IterationRange, size: Index, step: int, name: str) -> RangeSteps:
+    """Yield the steps of the first `size` iterations of a range, a multiple of the step."""
+    for body_builder, start in builder.each(0, size, step, name):
         yield body_builder, full_range.subrange(body_builder, start, step)
-    if has_full_steps or step == 1:
-        return
+
+
+def remainder_steps(builder: OpBuilder, full_range: IterationRange, size: Index, step: int, remainder: Index) -> RangeSteps:
+    """Yield the last `remainder` < `step` of the first `size` iterations: a power of two for each of its digits that is 1."""
     for digit in reversed(range((step - 1).bit_length())):
         power = 1 << digit
         # The larger powers leave remainder mod (2 · power) iterations; this one takes the first `power` of them.

@@ -31,9 +31,9 @@ from dlc.shapes.dims import Size, substitute
 
 # Minimum representative extent of a one-dimensional nest: enough elements for several tasks.
 _MIN_DYNAMIC_VECTOR_ELEMENTS = 1 << 16
-# Minimum representative length of a row of an elementwise nest: tasks of a few rows take longer than to start them. Tasks of
-# 4 rows of 128 f32 took 1.1 to 1.2 times as long on a Zen 4.
-_MIN_DYNAMIC_ROW_ELEMENTS = 1024
+# Minimum representative length of a row of an elementwise nest, and minimum number of rows: starting tasks of a few short rows
+# takes longer than the tasks. Tasks of 4 rows of 128 f32 took 1.1 to 1.2 times as long on a Zen 4, those of 5 f32 1.2 times.
+_MIN_DYNAMIC_ROW_ELEMENTS, _MIN_DYNAMIC_ROWS = 1024, 32
 
 # Ops that expand to a dozen instructions or more.
 _TRANSCENDENTAL_OPS = (
@@ -222,7 +222,8 @@ class LoopNest:
         # those of a slice, and for a long extent if it is the only one, since short ones cost little.
         minima = dict.fromkeys(extents, 1)
         if not any(op.reductions for op in self.ops):
-            minima |= dict.fromkeys([d for d in self.ops[-1].dims if self.extents[d] != 1][1:], _MIN_DYNAMIC_ROW_ELEMENTS)
+            dims = [d for d in self.ops[-1].dims if self.extents[d] != 1]
+            minima |= dict.fromkeys(dims, _MIN_DYNAMIC_ROW_ELEMENTS) | dict.fromkeys(dims[:1], _MIN_DYNAMIC_ROWS)
             minima |= dict.fromkeys(extents, _MIN_DYNAMIC_VECTOR_ELEMENTS) if len(extents) == 1 else {}
         extents |= {d: max(extents[d], minima[d]) for d in self.symbolic_dims}
         return SizedLoopNest(nest_ops, extents, frozenset(self.symbolic_dims), zeros=self.zeros)

@@ -41,7 +41,8 @@ class TileKernelsPass(TargetPass, KernelPass):
 
     Iterators over contiguous memory are merged first (`merge_iterators.py`). Partial tiles get separate code with static
     sizes. The remainder of a symbolic extent is split into tiles of 8, 4, 2 and 1: register tiles along shared dimensions,
-    chunks of an op along private ones, such as the length of the rows that it reduces. Plans assume the kernel's
+    chunks of an op along private ones, such as the length of the rows that it reduces. In elementwise nests, each of these
+    tiles of a row is computed for all rows of a task, since short rows consist of a few of them. Plans assume the kernel's
     representative sizes.
 
     With work-groups the grid's body is one `scf.parallel {level = "item"}`, preceded by the buffers that its work-items
