@@ -30,9 +30,9 @@ def check(got: Any, wanted: Any, tolerance: float, z: Any = None) -> None:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
 @pytest.mark.parametrize("target", ["reference", "cpu"])
-@pytest.mark.parametrize("name", ["sqrt", "exp", "log"])
+@pytest.mark.parametrize("name", ["sqrt", "exp", "log", "reciprocal"])
 def test_special_values(name: str, target: str, dtype: type, tolerance: float) -> None:
-    for z in (PAIRS, EXTREME) if name != "exp" else (PAIRS,):
+    for z in (PAIRS, EXTREME) if name in ("sqrt", "log") else (PAIRS,):
         z = z.astype(dtype)
         check(dlc.jit(getattr(dnp, name), target=target)(z), getattr(np, name)(z), tolerance, z)
 
@@ -41,6 +41,15 @@ def test_the_exponential_of_a_large_number_is_finite_where_it_can_be() -> None:
     z = np.array([89 + 1.57j, 89 + 3.14j], np.complex64)
     wanted, got = np.exp(z.astype(np.complex128)), dlc.jit(dnp.exp, target="reference")(z)
     np.testing.assert_allclose([got[0].real, got[1].imag], [wanted[0].real, wanted[1].imag], 1e-5)
+
+
+def test_numbers_have_as_many_axes_as_wanted() -> None:
+    for function in ("atleast_1d", "atleast_2d", "atleast_3d"):
+        wanted = getattr(np, function)(np.ones(2) * 1j, 2j)
+        own = getattr(dnp, function)
+        for got in (own(np.ones(2) * 1j, 2j), dlc.jit(lambda x, f=own: f(x * 1j, 2j), target="reference")(np.ones(2))):
+            for array, expected in zip(got, wanted, strict=True):
+                np.testing.assert_array_equal(array, expected)
 
 
 ELEMENTARY = (

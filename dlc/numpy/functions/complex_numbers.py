@@ -255,7 +255,15 @@ def _square(x: Any) -> Any:
 
 
 def _reciprocal(x: Any) -> Any:
-    return _divide(1.0, x)
+    """Return 1/x by Smith's method with NumPy's signs of zeros; the reciprocal of 0 is NaN."""
+    c, d = _parts(x)
+    real_is_larger = cmp.less_equal(ew.abs(d), ew.abs(c))
+    p, q = ew.where(real_is_larger, c, d), ew.where(real_is_larger, d, c)
+    r = ew.divide(q, p)
+    scale = ew.add(p, ew.multiply(q, r))
+    one = ones_like(r)
+    real_numerator, imag_numerator = ew.where(real_is_larger, one, r), ew.where(real_is_larger, r, one)
+    return _complex_array(ew.divide(real_numerator, scale), ew.divide(ew.negative(imag_numerator), scale))
 
 
 def _variance(x: Any, axis: Axes = None, dtype: AnyDType = None, **settings: Any) -> Any:

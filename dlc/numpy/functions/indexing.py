@@ -443,5 +443,5 @@ def ix_(*args: ArrayLike) -> tuple[Any, ...]:
     vectors = [operand(x) for x in args]
     if any(v.ndim != 1 for v in vectors):
         refuse(ShapeError(f"ix_: arrays of shapes {', '.join(str(v.shape) for v in vectors)}; expected vectors"))
-    vectors = [true_indices(v)[0] if v.dtype == np.bool_ else as_index(v) for v in vectors]
+    vectors = [true_indices(v)[0] if v.dtype == np.bool_ else convert(v, np.int64) if v.size == 0 else v for v in vectors]
     return tuple(reshape(v, (*(1,) * k, -1, *(1,) * (len(vectors) - k - 1))) for k, v in enumerate(vectors))

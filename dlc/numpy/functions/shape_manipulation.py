@@ -14,7 +14,6 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.base import broadcast_shapes as _broadcast
 from dlc.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
-from dlc.frontend.complex_numbers import is_complex, real_and_imaginary
 from dlc.frontend.trace import Tracer, errors_at_user_line
 from dlc.numpy.apply import (
     ArrayLike,
@@ -201,9 +200,15 @@ def atleast_3d(*arrays: ArrayLike) -> Any:
     return _with_axes(arrays, lambda shape: shape if len(shape) > 2 else (*(1,) * (len(shape) < 2), *(shape or (1,)), 1))
 
 
+@componentwise("x")
+def _with_axes_of(x: ArrayLike, new_shape: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Any:
+    x = operand(x)
+    return reshape(x, new_shape(x.shape))
+
+
 def _with_axes(arrays: Sequence[ArrayLike], new_shape: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Any:
     """Reshape each array to the new shape for its shape; return a tuple unless there is one."""
-    results = [reshape(x, new_shape(real_and_imaginary(x)[0].shape if is_complex(x) else operand(x).shape)) for x in arrays]
+    results = [_with_axes_of(x, new_shape) for x in arrays]
     return results[0] if len(results) == 1 else tuple(results)
 
 
