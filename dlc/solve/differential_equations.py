@@ -65,7 +65,7 @@ class Event(NamedTuple):
 
 Terms: TypeAlias = Callable[[Any, Any, Any], Any] | ODETerm | MultiTerm
 
-_CONSTANT, _END, _DIRECT = ConstantStepSize(), SaveAt(t1=True), DirectAdjoint()
+_CONSTANT, _END = ConstantStepSize(), SaveAt(t1=True)
 
 
 def diffeqsolve(
@@ -80,22 +80,22 @@ def diffeqsolve(
     saveat: SaveAt = _END,
     stepsize_controller: Controller = _CONSTANT,
     event: Event | None = None,
-    adjoint: Adjoint = _DIRECT,
+    adjoint: Adjoint | None = None,
     max_steps: int = 4096,
 ) -> DiffEqSolution:
     """Solve dy/dt = terms(t, y, args) with y(t0) = y0 from `t0` to `t1`, in either direction.
 
-    `terms` is a function, or for a stochastic equation a `MultiTerm` of a drift and a diffusion.
-    `Euler` solves the equation in the sense of Itô (Euler-Maruyama), `Heun` and `Midpoint` in that of Stratonovich. With a
-    `VirtualBrownianTree`, steps of `Heun` and `Midpoint` may be adaptive.
+    `terms` is a function, or for a stochastic equation a `MultiTerm` of a drift and a diffusion. `Euler` solves it in the sense
+    of Itô (Euler-Maruyama), `Heun` and `Midpoint` in that of Stratonovich. With a `VirtualBrownianTree`, steps of `Heun` and
+    `Midpoint` may be adaptive.
 
     `y0` is an array or a pytree of floats; times have its dtype. `dt0` is the length of the first step, and with
     `ConstantStepSize` of all steps. With `PIDController` it may be None: the solver chooses it. Results between steps are
     interpolated.
 
     Differentiable with respect to `y0`, `args`, the times and all values that the terms close over. The derivative is that of
-    the accepted steps, with constant lengths except for the last one. Reverse mode stores `max_steps` states, or uses
-    checkpoints if `adjoint` is `RecursiveCheckpointAdjoint()`.
+    the accepted steps, with constant lengths except for the last one. `adjoint` selects how reverse mode repeats them, by
+    default with checkpoints, or directly if the number of steps is static.
 
     Raises ShapeError for terms whose results are no pytrees like `y0`, DTypeError for an event that is no real scalar, and
     DlcError for constant steps without `dt0`, for adaptive steps of a method without an error estimate, for a stochastic
@@ -106,7 +106,8 @@ def diffeqsolve(
     is_adaptive = isinstance(stepsize_controller, PIDController)
     require_kind(api_name, "solver", solver, Method, EulerHeun, ItoMilstein, StratonovichMilstein, SRA1)
     require_kind(api_name, "stepsize_controller", stepsize_controller, ConstantStepSize, PIDController)
-    require_kind(api_name, "adjoint", adjoint, DirectAdjoint, RecursiveCheckpointAdjoint)
+    if adjoint is not None:
+        require_kind(api_name, "adjoint", adjoint, DirectAdjoint, RecursiveCheckpointAdjoint)
     if isinstance(saveat.steps, int) and saveat.steps < 0:
         refuse(ArgumentError(f"{api_name}: saveat.steps = {saveat.steps}; expected True, or n for every n-th step"))
     if not (saveat.t0 or saveat.t1 or saveat.ts is not None or saveat.steps or saveat.dense):
@@ -155,6 +156,8 @@ def diffeqsolve(
         # The tolerance allows for a quotient that rounds up.
         num_steps = math.ceil(builtins.abs((numbers[1] - numbers[0]) / numbers[2]) * (1 - 1e-9))
         static_steps = num_steps if num_steps <= max_steps else None
+    if adjoint is None:
+        adjoint = RecursiveCheckpointAdjoint() if static_steps is None else DirectAdjoint()
     final = integrate(problem, y, length, static_steps, adjoint)
     event_mask, end, end_state = np.asarray(False), final.t, final.y
     if problem.event is not None:

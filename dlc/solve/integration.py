@@ -45,7 +45,7 @@ __all__ = [
 
 
 class DirectAdjoint(NamedTuple):
-    """Reverse mode through a scan of `max_steps` steps, whose states are stored."""
+    """Reverse mode through a scan whose states are stored, of `max_steps` steps unless the number of steps is static."""
 
 
 class RecursiveCheckpointAdjoint(NamedTuple):
