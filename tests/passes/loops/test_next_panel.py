@@ -70,7 +70,7 @@ def prefetched_lines(
     return lines
 
 
-@pytest.mark.parametrize(("rows", "depth", "num_blocks"), [(13, 96, 1), (48, 200, 1), (200, 97, 1), (200, 97, 5)])
+@pytest.mark.parametrize(("rows", "depth", "num_blocks"), [(13, 96, 1), (48, 200, 1), (200, 97, 1), (210, 97, 5)])
 @pytest.mark.parametrize("factor", [1, 4])
 def test_every_line_of_the_next_panel_is_prefetched(
     rows: int, depth: int, num_blocks: int, factor: int, monkeypatch: pytest.MonkeyPatch

@@ -210,20 +210,23 @@ class TileRules:
     def rows_per_block(self, nest_op: NestOp, lane: int) -> int | None:
         """Return the rows of a contraction that are multiplied by all panels before the next rows; None for all rows.
 
-        If no cache holds the rows, each panel would read all of them from memory. In blocks of rows that half of the L2 cache
-        holds, each row is read from memory once, and the weights once per block. A block has several times as many rows as a
-        panel has lanes: otherwise reading the weights costs as much as reading the rows for each panel.
+        If no cache holds the rows, and the loop over panels is outside of that over rows, each panel would read all rows from
+        memory. In blocks of rows that half of the L2 cache holds, each row is read from memory once, and the weights once per
+        block. A block has several times as many rows as a panel has lanes: otherwise reading the weights costs as much as
+        reading the rows for each panel.
         """
         costs, extents = self.target.costs, self.nest.extents
         panel = self.nest.panel_sizes.get(lane)
         if self.nest.dynamic_dims or panel is None or extents[lane] <= panel:
             return None
-        products = prod(extents[d] for d in self.batch_dims(nest_op))
+        batch_dims = self.batch_dims(nest_op)
+        products = prod(extents[d] for d in batch_dims)
         rows = prod(extents[d] for d in self.nest.shared_dims if nest_op.output.uses(d)) // (products * extents[lane])
         terms = prod(extents[d] for d in nest_op.reductions)
         sizes = [prod(memref_of(a.root).get_shape()) // products for a in nest_op.inputs if not a.uses(lane)]
         elements = sum(min(size, rows * terms) for size in sizes)
-        if elements <= costs.outer_cache_blocks * costs.block_elements:
+        is_cached = elements <= costs.outer_cache_blocks * costs.block_elements
+        if is_cached or self.is_lane_innermost(nest_op, lane, batch_dims):
             return None
         block = rows * costs.block_elements // (2 * elements)
         return block if block >= 2 * panel else None
