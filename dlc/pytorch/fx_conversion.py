@@ -76,8 +76,11 @@ def array_to_tensor(array: Array) -> Any:
     contiguous = np.ascontiguousarray(array).reshape(array.shape)
     if contiguous.dtype.name in _EXTENSION_DTYPES:
         bits = torch.from_numpy(contiguous.view(f"u{contiguous.itemsize}"))
-        return bits.view(getattr(torch, contiguous.dtype.name))
-    return torch.from_numpy(contiguous)
+        tensor = bits.view(getattr(torch, contiguous.dtype.name))
+    else:
+        tensor = torch.from_numpy(contiguous)
+    # The strides of an array without elements are not those of a contiguous tensor.
+    return tensor if contiguous.size else tensor.new_empty(contiguous.shape)
 
 
 def convert_size(size: Any) -> Size:

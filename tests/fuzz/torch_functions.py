@@ -1,7 +1,8 @@
 """Compile random functions of PyTorch tensors by `torch.compile` with symbolic sizes, and compare results and gradients.
 
 Chains of views return aliases of their argument or of intermediate values, whose strides and offsets must be PyTorch's at every
-size. Attention has masks that mask whole rows: its gradients must be those of PyTorch, without NaN. Needs the `torch` package.
+size. Reductions have dims of either sign, mixed dtypes, empty tensors and operands of all layouts. Attention has masks that mask
+whole rows: its gradients must be those of PyTorch, without NaN. Needs the `torch` package.
 """
 
 from __future__ import annotations
@@ -129,7 +130,47 @@ def _padded_layer(draw: random.Random, torch: Any) -> Function:
     return Function("padded multi-head attention", call, arguments)
 
 
-KINDS = (_views, _views, _views, _attention, _padded_layer)
+# Reductions with the arguments that they take: several dims or one, and a dtype.
+_OF_DIMS = ("sum", "mean", "amax", "amin", "logsumexp", "var", "std", "count_nonzero")
+_OF_ONE_DIM = ("prod", "any", "all", "cumsum", "cumprod", "argmax", "argmin", "softmax", "log_softmax")
+_WITHOUT_KEEPDIM = ("cumsum", "cumprod", "softmax", "log_softmax", "count_nonzero")
+_LAYOUTS: dict[str, Callable[[Any], Any]] = {
+    "contiguous": lambda x: x,
+    "transposed": lambda x: x.mT.contiguous().mT if x.ndim > 1 else x,
+    "strided": lambda x: x.repeat_interleave(2, -1)[..., ::2] if x.ndim else x,
+    "expanded": lambda x: x[:1].expand(x.shape) if x.ndim and x.shape[0] else x,
+}
+
+
+def _reduction(draw: random.Random, torch: Any) -> Function:
+    """Return a reduction of the sum of two tensors of up to four axes that broadcast, of mixed dtypes and layouts."""
+    rank, layout = draw.randint(0, 4), draw.choice(list(_LAYOUTS))
+    dtypes = [getattr(torch, draw.choice(("float32", "float64", "int64", "int32", "uint8", "bool"))) for _ in range(2)]
+    name = draw.choice((*_OF_DIMS, *_OF_ONE_DIM))
+    dims = [k - rank * (draw.random() < 0.5) for k in range(rank)] or [0]
+    dim = draw.choice(dims) if name in _OF_ONE_DIM else draw.sample(dims, draw.randint(1, len(dims)))
+    settings = {} if name in _WITHOUT_KEEPDIM else {"keepdim": draw.random() < 0.5}
+    ones = [draw.random() < 0.3 for _ in range(rank)]
+    arguments: list[Any] = []
+    for _ in range(_NUM_SHAPES):
+        shape = [draw.choice((0, 1, *_SIZES[:4])) if draw.random() < 0.2 else draw.choice(_SIZES[:4]) for _ in range(rank)]
+        other = [1 if one else size for one, size in zip(ones, shape, strict=True)]
+        tensors = (torch.randint(0, 3, sizes).to(dtype) for sizes, dtype in zip((shape, other), dtypes, strict=True))
+        arguments.append(tuple(map(_LAYOUTS[layout], tensors)))
+
+    def call(x: Any, y: Any) -> Any:
+        total = x + y
+        return getattr(torch, name)(total, dim, **settings), total
+
+    try:
+        for x, y in arguments:
+            call(x, y)
+    except (RuntimeError, IndexError):  # PyTorch does not define it for these dtypes or an empty tensor.
+        return _views(draw, torch)
+    return Function(f"{name} along {dim} of {dtypes}, {layout}, {settings}", call, arguments)
+
+
+KINDS = (_views, _views, _reduction, _reduction, _attention, _padded_layer)
 
 
 def run(trial: Trial) -> tuple[str, str | None]:

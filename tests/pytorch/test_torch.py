@@ -312,6 +312,11 @@ def test_result_strides(backend: Any) -> None:
         close(got, wanted)
 
 
+def test_strides_of_tensors_without_elements(backend: Any) -> None:
+    x = torch.zeros(0, 4, 5)
+    assert torch.compile(lambda x: x * 2, backend=backend)(x).stride() == (x * 2).stride() == (20, 5, 1)
+
+
 def test_training_loss_matches_pytorch(backend: Any) -> None:
     class Images(nn.Module):
         def __init__(self) -> None:
