@@ -126,31 +126,17 @@ def lu(x: Reference, factors: Reference, order: ArrayReference, sign: ArrayRefer
 def triangular_solve(a: Reference, b: Reference, x: Reference, column: Index, width: int, *, lower: bool, unit: bool) -> None:
     """Solve T·x = b for some columns, with a triangle T of `a`, in tiles of rows, starting at the row with one unknown."""
     size = a.shape[0]
-    for rows in _row_tiles(0, size) if lower else _reverse_row_tiles(size):
-        steps = (0, rows[0]) if lower else (rows[-1] + 1, size)
+    for tile in _row_tiles(0, size):
+        rows = tile if lower else [size - 1 - i for i in tile]
+        steps = (0, rows[0]) if lower else (rows[0] + 1, size)
         values = _difference(b, x, rows, steps, lambda i, p: a[i, p], column, width)
         solved_rows: list[tuple[Index, Element]] = []
-        for i, value in list(zip(rows, values, strict=True))[:: 1 if lower else -1]:
+        for i, value in zip(rows, values, strict=True):
             for p, solved_value in solved_rows:
                 value = fma(-a[i, p], solved_value, value)
             value = value if unit else value / a[i, i]
             store(x, i, column, value=value)
             solved_rows.append((i, value))
-
-
-def _reverse_row_tiles(size: TracedSize) -> Iterator[list[Index]]:
-    """Yield the indices of the rows of each tile, from the last tile to the first, which is the remainder.
-
-    A symbolic remainder consists of single rows.
-    """
-    num_tiles, remainder = divmod(size, _ROWS_PER_TILE)
-    for t in k.range(num_tiles):
-        yield [size - _ROWS_PER_TILE - t * _ROWS_PER_TILE + r for r in range(_ROWS_PER_TILE)]
-    if not isinstance(remainder, int):
-        for t in k.range(remainder):
-            yield [remainder - 1 - t]
-    elif remainder:
-        yield [*range(remainder)]
 
 
 def cholesky(x: Reference, upper: Reference) -> None:

@@ -24,7 +24,7 @@ from dlc.library_kernels.elements import (
     real_part,
     select,
 )
-from dlc.library_kernels.elimination import copy
+from dlc.library_kernels.elimination import copy, fill
 from dlc.library_kernels.vectors import Factors, Index, columns, dots, groups, largest, load, store, sums, update
 
 # Rows that share each load of a reflection.
@@ -90,9 +90,7 @@ def householder(x: Reference, triangle: Reference, vectors: Reference, scales: R
     rows, size = x.shape
     copy(x, triangle)
     count = vectors.shape[0]
-    for i in k.range(count):
-        for j in k.range(size):
-            vectors[i, j] = 0
+    fill(vectors, 0)
     for first in k.range(0, rows, REFLECTED_ROWS):
         end = k.minimum(first + REFLECTED_ROWS, rows)
         for row_indices in groups(first, end, REFLECTED_ROWS, rows):

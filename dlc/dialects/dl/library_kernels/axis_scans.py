@@ -58,17 +58,20 @@ class AccumulateOp(RowwiseKernel):
             raise ShapeError(f"dl.accumulate: kind {self.kind.data!r}; expected add or mul")
         return [tensor_type(_require_rank_3(self.name, self.x), element_type_of(self.x))]
 
-    @property
-    def _identity(self) -> int:
-        return 0 if self.kind.data == "add" else 1
-
     def reference(self, *operands: Array) -> Array:
-        x = np.flip(operands[0], 1) if flag(self.reverse) else operands[0]
-        if flag(self.exclusive) and x.shape[1]:
-            x = np.concatenate([np.full_like(x[:, :1], self._identity), x[:, :-1]], 1)
-        with np.errstate(all="ignore"):
-            y = (np.cumsum if self.kind.data == "add" else np.cumprod)(x, 1, dtype=x.dtype)
-        return np.flip(y, 1) if flag(self.reverse) else y
+        return accumulate(operands[0], 1, self.kind.data, exclusive=flag(self.exclusive), reverse=flag(self.reverse))
+
+
+def accumulate(x: Array, axis: int, kind: str, *, exclusive: bool, reverse: bool) -> Array:
+    """Return the cumulative sum (`kind` add) or product (mul) along an axis, as `dl.accumulate`."""
+    function, identity = {"add": (np.cumsum, 0), "mul": (np.cumprod, 1)}[kind]
+    x = np.flip(x, axis) if reverse else x
+    if exclusive and x.shape[axis]:
+        first = np.full_like(x.take([0], axis), identity)
+        x = np.concatenate([first, x.take(range(x.shape[axis] - 1), axis)], axis)
+    with np.errstate(all="ignore"):
+        y = function(x, axis, dtype=x.dtype)
+    return np.flip(y, axis) if reverse else y
 
 
 @irdl_op_definition

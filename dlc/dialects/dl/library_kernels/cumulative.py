@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
-
-import numpy as np
+from collections.abc import Sequence
+from typing import ClassVar
 
 from dlc.dialects.dl.arithmetic.activation import cast_to, widen_floats
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, normalized_axes, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import DlBuilder
 from dlc.dialects.dl.dtypes import is_bool
 from dlc.dialects.dl.interfaces import Composite
-from dlc.dialects.dl.library_kernels.axis_scans import AccumulateOp
+from dlc.dialects.dl.library_kernels.axis_scans import AccumulateOp, accumulate
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.reductions.composite import in_wide_type
 from dlc.errors import DTypeError
@@ -37,10 +35,8 @@ class CumulativeOp(Composite):
     16-bit floats are computed in f32, integers wrap around.
     """
 
-    # The combination, its NumPy function, and its identity element.
+    # The combination: `kind` of `dl.accumulate`.
     KIND: ClassVar[str]
-    UFUNC: ClassVar[Callable[..., Any]]
-    IDENTITY: ClassVar[int]
 
     x = operand_def(TensorType)
     axis = prop_def(IntegerAttr)
@@ -59,17 +55,8 @@ class CumulativeOp(Composite):
         return [tensor_type(shape_of(self.x), element_type_of(self.x))]
 
     def reference(self, *operands: Array) -> Array:
-        axis = self.cumulative_axis
-
-        def compute(x: Array) -> Array:
-            x = np.flip(x, axis) if flag(self.reverse) else x
-            if flag(self.exclusive) and x.shape[axis]:
-                first = np.full_like(x.take([0], axis), self.IDENTITY)
-                x = np.concatenate([first, x.take(range(x.shape[axis] - 1), axis)], axis)
-            total = type(self).UFUNC(x, axis, dtype=x.dtype)
-            return np.flip(total, axis) if flag(self.reverse) else total
-
-        return in_wide_type(self, compute, operands)
+        settings = {"exclusive": flag(self.exclusive), "reverse": flag(self.reverse)}
+        return in_wide_type(self, lambda x: accumulate(x, self.cumulative_axis, self.KIND, **settings), operands)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         build, axis = DlBuilder(self), self.cumulative_axis
@@ -88,8 +75,6 @@ class CumsumOp(CumulativeOp):
 
     name = "dl.cumsum"
     KIND: ClassVar[str] = "add"
-    UFUNC: ClassVar[Callable[..., Any]] = np.cumsum
-    IDENTITY: ClassVar[int] = 0
 
 
 @irdl_op_definition
@@ -98,5 +83,3 @@ class CumprodOp(CumulativeOp):
 
     name = "dl.cumprod"
     KIND: ClassVar[str] = "mul"
-    UFUNC: ClassVar[Callable[..., Any]] = np.cumprod
-    IDENTITY: ClassVar[int] = 1

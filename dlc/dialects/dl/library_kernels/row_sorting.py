@@ -280,12 +280,12 @@ def is_bitonic_sort_faster(outer_size: Size, n: Size, element: Attribute, bits: 
     return cycles < min(_network_cycles(outer_size, n, 1, element), _radix_cycles(outer_size, n, bits))
 
 
-def is_network_sort_faster(outer_size: Size, n: int, inner_size: Size, element: Attribute, bits: int) -> bool:
+def is_network_sort_faster(outer_size: Size, n: Size, inner_size: Size, element: Attribute, bits: int) -> bool:
     """Return whether a network sorts columns [outer, n, inner] faster than a radix sort by `bits` bits, by estimated cycles.
 
-    Symbolic sizes count as 1, so that columns are estimated to be sorted sequentially.
+    Other symbolic sizes than n count as 1, so that columns are estimated to be sorted sequentially.
     """
-    if n > MAX_NETWORK_ELEMENTS:
+    if not isinstance(n, int) or n > MAX_NETWORK_ELEMENTS:
         return False
     columns = prod(size if isinstance(size, int) else 1 for size in (outer_size, inner_size))
     return _network_cycles(outer_size, n, inner_size, element) <= _radix_cycles(columns, n, bits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -114,15 +114,10 @@ class SortOp(_SortingOp):
         shape = shape_of(x)
         if 0 in shape or shape[axis] == 1:
             return [build(ReshapeOp, x, shape=shape)]
-        n, element = shape[axis], element_type_of(x)
-        outer_size, inner_size, bits = product(shape[:axis]), product(shape[axis + 1 :]), scalar.bits(element)
-        if inner_size == 1 and is_bitonic_sort_faster(outer_size, n, element, bits):
-            rows = build(ReshapeOp, x, shape=(outer_size, n))
-            return [build(ReshapeOp, build(BitonicSortOp, rows, descending=self.is_descending), shape=shape)]
-        has_network = isinstance(n, int) and NetworkSortOp.supports(element)
-        if has_network and is_network_sort_faster(outer_size, int(n), inner_size, element, bits):
-            columns = build(ReshapeOp, x, shape=(outer_size, n, inner_size))
-            return [build(ReshapeOp, build(NetworkSortOp, columns, descending=self.is_descending), shape=shape)]
+        element = element_type_of(x)
+        by_network = _sort_by_network(build, x, axis, scalar.bits(element), descending=self.is_descending)
+        if by_network is not None:
+            return [by_network]
         keys = _sort_ascending(build, to_sort_keys(build, x, self.is_descending), axis)
         return [from_sort_keys(build, keys, element, self.is_descending)]
 
@@ -225,16 +220,33 @@ def _argsort(build: DlBuilder, keys: SSAValue, bits: int, axis: int, count: Size
     return build(BitwiseAndOp, smallest, build.scalar((1 << 32) - 1, like=keys))
 
 
+def _along_last_axis(build: DlBuilder, x: SSAValue, axis: int, compute: Callable[[SSAValue], SSAValue]) -> SSAValue:
+    """Exchange an axis with the last one, for a function and then its result."""
+    order = list(range(len(shape_of(x))))
+    order[axis], order[-1] = order[-1], order[axis]
+    return build(TransposeOp, compute(build(TransposeOp, x, permutation=order)), permutation=order)
+
+
 def _select_smallest(build: DlBuilder, x: SSAValue, axis: int, count: Size) -> SSAValue:
     """Return the `count` smallest signed integers along an axis, ascending."""
     shape = shape_of(x)
     if product(shape[axis + 1 :]) != 1:
-        order = list(range(len(shape)))
-        order[axis], order[-1] = order[-1], order[axis]
-        transposed = build(TransposeOp, x, permutation=order)
-        return build(TransposeOp, _select_smallest(build, transposed, len(shape) - 1, count), permutation=order)
+        return _along_last_axis(build, x, axis, lambda rows: _select_smallest(build, rows, len(shape) - 1, count))
     rows = build(SmallestKOp, build(ReshapeOp, x, shape=(product(shape[:axis]), shape[axis])), size=(count,))
     return build(ReshapeOp, rows, shape=(*shape[:axis], count, *shape[axis + 1 :]))
+
+
+def _sort_by_network(build: DlBuilder, x: SSAValue, axis: int, bits: int, *, descending: bool = False) -> SSAValue | None:
+    """Return elements sorted along an axis by a network; None if a radix sort by `bits` bits is faster."""
+    shape, element = shape_of(x), element_type_of(x)
+    n, outer_size, inner_size = shape[axis], product(shape[:axis]), product(shape[axis + 1 :])
+    if inner_size == 1 and is_bitonic_sort_faster(outer_size, n, element, bits):
+        result = build(BitonicSortOp, build(ReshapeOp, x, shape=(outer_size, n)), descending=descending)
+    elif NetworkSortOp.supports(element) and is_network_sort_faster(outer_size, n, inner_size, element, bits):
+        result = build(NetworkSortOp, build(ReshapeOp, x, shape=(outer_size, n, inner_size)), descending=descending)
+    else:
+        return None
+    return build(ReshapeOp, result, shape=shape)
 
 
 def _sort_ascending(build: DlBuilder, x: SSAValue, axis: int, bits: tuple[int, int] | None = None) -> SSAValue:
@@ -242,19 +254,11 @@ def _sort_ascending(build: DlBuilder, x: SSAValue, axis: int, bits: tuple[int, i
     shape, element = shape_of(x), element_type_of(x)
     n, outer_size, inner_size = shape[axis], product(shape[:axis]), product(shape[axis + 1 :])
     low, high = bits or (0, scalar.bits(element))
-    if inner_size == 1 and is_bitonic_sort_faster(outer_size, n, element, high - low):
-        return build(ReshapeOp, build(BitonicSortOp, build(ReshapeOp, x, shape=(outer_size, n))), shape=shape)
-    if isinstance(n, int) and is_network_sort_faster(outer_size, n, inner_size, element, high - low):
-        sorted_columns = build(NetworkSortOp, build(ReshapeOp, x, shape=(outer_size, n, inner_size)))
-        return build(ReshapeOp, sorted_columns, shape=shape)
+    by_network = _sort_by_network(build, x, axis, high - low)
+    if by_network is not None:
+        return by_network
     if inner_size != 1:
-        order = list(range(len(shape)))
-        order[axis], order[-1] = order[-1], order[axis]
-        return build(
-            TransposeOp,
-            _sort_ascending(build, build(TransposeOp, x, permutation=order), len(shape) - 1, bits),
-            permutation=order,
-        )
+        return _along_last_axis(build, x, axis, lambda rows: _sort_ascending(build, rows, len(shape) - 1, bits))
     rows = build(ReshapeOp, x, shape=(outer_size, n))
     permits_network = not is_static((outer_size, n)) and not is_known_less(MAX_NETWORK_ELEMENTS, n)
     rows = build(RadixSortOp, rows, ends=digit_ends(low, high, n), signed=True, permits_network=permits_network)
