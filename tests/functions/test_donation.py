@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import dlc
 import dlc.numpy as dnp
+from dlc import lax
 from dlc.arrays import address_of
 from dlc.errors import DTypeError, ShapeError, UnsupportedError
 
@@ -114,6 +116,15 @@ def test_what_cannot_be_donated_is_an_error() -> None:
     swapped = dlc.jit(donate_argnames=("p", "q"))(lambda p, q: (q, p))
     with pytest.raises(UnsupportedError, match="result 0 is the donated argument"):
         swapped(normal(4), normal(4))
+
+    @partial(dlc.jit, donate_argnames=("p",))
+    def carried(p: Any, q: Any, count: Any) -> Any:
+        """The loop carries p unchanged, while q is computed in its memory."""
+        step = lambda s: (s[0] + 1, dnp.sort(s[1]) * 2, s[2])  # noqa: E731
+        return lax.while_loop(lambda s: s[0] < count, step, (np.int32(0), q, p))[1:]
+
+    with pytest.raises(UnsupportedError, match="result 1 is the donated argument 'p' itself; do not donate it"):
+        carried(normal(70), normal(70), np.int32(2))
     with pytest.raises(DTypeError, match=r"donate_argnames \['y'\]: no parameters"):
         dlc.jit(donate_argnames=("y",))(lambda x: x)
     with pytest.raises(DTypeError, match="nor be combined with dynamic dimensions"):

@@ -9,6 +9,7 @@ from dlc.dialects.dl.base import attribute, ints, shape_of
 from dlc.dialects.dl.data_dependent.selection import BindSizeOp
 from dlc.dialects.dl.interfaces import Elementwise, ScatterLike
 from dlc.dialects.dl.movement.shaping import SliceOp
+from dlc.dialects.dl.programs.control import ScanOp, WhileOp
 from dlc.dialects.dl.programs.program import DONOR, OUTPUT_ALIASES, DispatchOp, KernelOp
 from dlc.errors import UnsupportedError
 from dlc.ir import (
@@ -25,7 +26,7 @@ from dlc.ir import (
 )
 from dlc.passes.dl.rewriting import defines_sizes, users
 from dlc.passes.fusion.kernel_table import KernelTable
-from dlc.passes.views import ALIASING_OPS, source_of
+from dlc.passes.views import ALIASING_OPS, result_index, source_of
 
 _COPY_KERNEL_NAME = "keep"
 
@@ -45,7 +46,7 @@ class ReuseDonatedPass(ModulePass):
     Otherwise, or if the order is impossible, the result is computed in another buffer and copied at the end. An op that
     computes a data-dependent size counts as a reader of all arguments, since the call may begin again with a larger arena.
     Run it before `dedupe-kernels`, which merges the copies of kernels that some dispatches share. Raises UnsupportedError if
-    a donated argument is returned unchanged as another result.
+    a donated argument is returned unchanged as another result, also as a state that a loop carries unchanged.
     """
 
     name = "reuse-donated"
@@ -78,7 +79,7 @@ class _DonationRewriter:
         """Write each result to its donated buffer, or copy it there at the end."""
         donated = set(self.donated_by_result.values())
         for k, value in enumerate(self.returned.operands):
-            root, _ = source_of(value)
+            root = _unchanged_source(value)
             if root in donated and self.donated_by_result.get(k) is not root:
                 name = root.name_hint
                 raise UnsupportedError(f"result {k} is the donated argument {name!r} itself; do not donate it")
@@ -146,6 +147,19 @@ class _DonationRewriter:
         """Insert a copy of a value at the end of the function."""
         self.position.clear()
         return self.kernels.insert(_COPY_KERNEL_NAME, value, lambda build, x: x, self.returned)
+
+
+def _unchanged_source(value: SSAValue) -> SSAValue:
+    """Return the value that `value` is a view of, where a state that a loop carries unchanged is its initial value."""
+    root, _ = source_of(value)
+    while isinstance(root.owner, ScanOp | WhileOp):
+        loop, index = root.owner, result_index(root)
+        states = loop.arguments[: loop.state_count] if isinstance(loop, ScanOp) else loop.arguments
+        next_states = loop.yielded if isinstance(loop, ScanOp) else loop.yielded[1:]
+        if index >= len(states) or source_of(next_states[index])[0] is not loop.block.args[index]:
+            break
+        root, _ = source_of(states[index])
+    return root
 
 
 def _computes_size(op: Operation) -> bool:
