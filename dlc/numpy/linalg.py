@@ -236,14 +236,15 @@ def inv(x: ComplexArrayLike, /) -> Any:
 
 def tensorsolve(a: ComplexArrayLike, b: ComplexArrayLike, /, axes: Axes = None) -> Any:
     """Solve tensordot(a, x, x.ndim) == b. The last axes of `a` are those of `x`; `axes` are moved to the end before."""
-    a, b = promote_to_inexact(a, b)
+    tensor, right_side = promote_to_inexact(a, b)
     if axes is not None:
-        moved = normalize_axes("tensorsolve", a, axes)
-        a = moveaxis(a, moved, tuple(range(-len(moved), 0)))
-    shape = a.shape[b.ndim :]
-    if math.prod(shape) != math.prod(b.shape):
-        refuse(ShapeError(f"tensorsolve: a of shape {a.shape}, b of shape {b.shape}; expected as many unknowns as equations"))
-    return reshape(solve(reshape(a, (math.prod(b.shape), math.prod(shape))), reshape(b, (-1,))), shape)
+        moved = normalize_axes("tensorsolve", tensor, axes)
+        tensor = moveaxis(tensor, moved, tuple(range(-len(moved), 0)))
+    shape, equations = tensor.shape[right_side.ndim :], math.prod(right_side.shape)
+    if math.prod(shape) != equations:
+        shapes = f"a of shape {tensor.shape}, b of shape {right_side.shape}"
+        refuse(ShapeError(f"tensorsolve: {shapes}; expected as many unknowns as equations"))
+    return reshape(solve(reshape(tensor, (equations, math.prod(shape))), reshape(right_side, (-1,))), shape)
 
 
 def tensorinv(a: ComplexArrayLike, /, ind: int = 2) -> Any:

@@ -108,7 +108,7 @@ def diffeqsolve(
     require_kind(api_name, "stepsize_controller", stepsize_controller, ConstantStepSize, PIDController)
     if adjoint is not None:
         require_kind(api_name, "adjoint", adjoint, DirectAdjoint, RecursiveCheckpointAdjoint)
-    if isinstance(saveat.steps, int) and saveat.steps < 0:
+    if saveat.steps < 0:
         refuse(ArgumentError(f"{api_name}: saveat.steps = {saveat.steps}; expected True, or n for every n-th step"))
     if not (saveat.t0 or saveat.t1 or saveat.ts is not None or saveat.steps or saveat.dense):
         refuse(DlcError(f"{api_name}: saveat saves nothing; expected SaveAt(t1=True), or times, steps or dense output"))
@@ -193,9 +193,12 @@ def _values(problem: InitialValueProblem, args: Any, unravel: Callable[[Any], An
 
     def value(t: Any, y: Any) -> Any:
         is_reached = logical_not(all(y == math.inf))
+
+        def reached(leaf: Any) -> Any:
+            return where(is_reached, leaf, math.inf)
+
         # An infinite argument would make derivatives of `fn` undefined.
-        saved = fn(where(is_reached, t, problem.start), unravel(where(is_reached, y, start)), args)
-        return tree.map(lambda leaf: where(is_reached, leaf, math.inf), saved)
+        return tree.map(reached, fn(where(is_reached, t, problem.start), unravel(where(is_reached, y, start)), args))
 
     return vmap(value)(ts, ys)
 

@@ -227,7 +227,7 @@ def _accept(
         is_finished = is_last | (sign(before) * sign(after) < 0) | ((after == 0) & (before != 0))
     is_finished = is_accepted & is_finished
     saveat, is_interpolated = problem.saveat, problem.saveat.dense or problem.times is not None or problem.event is not None
-    coefficients = _coefficients(problem, state.y, step, h) if is_interpolated else None
+    coefficients: Any = _coefficients(problem, state.y, step, h) if is_interpolated else None
     next_t = where(is_accepted, t, state.t)
     # The entries of rejected steps are overwritten by the next one.
     index = state.num_accepted

@@ -51,7 +51,9 @@ def iterate(
     limit = maximum(solver.rtol * sqrt(b @ b), solver.atol / scale)
     start = None if y0 is None else y0 / scale
     residual = b if start is None else b - matvec(start)
-    precondition = preconditioner or (lambda x: x)
+
+    def precondition(x: Any) -> Any:
+        return x if preconditioner is None else preconditioner(x)
 
     def preconditioned(x: Any) -> Any:
         return matvec(precondition(x))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 from dlc import lax
 from dlc.calculus.jacobians import jacfwd
 from dlc.calculus.linear_maps import vjp
-from dlc.numpy import abs, all, diag, isfinite, less, linalg, logical_and, logical_not, max, maximum, sqrt, where
+from dlc.numpy import abs, all, diag, isfinite, isnan, less, linalg, logical_and, logical_not, max, maximum, sqrt, where
 from dlc.numpy.apply import convert
 from dlc.solve.minimization import stationary_point
 from dlc.solve.results import Solution, split_aux
@@ -41,9 +41,14 @@ class GaussNewton(NamedTuple):
 
     def steps(self) -> Steps:
         """Return the rule of the steps."""
-        return Steps(
-            0.0, lambda j, r, _: _newton_step(j, r), lambda limit, s, ratio: (isfinite(ratio), limit), lambda x: x != x
-        )
+
+        def propose(jacobian: Any, value: Any, limit: Any) -> Any:
+            return _newton_step(jacobian, value)
+
+        def adapt(limit: Any, step: Any, ratio: Any) -> tuple[Any, Any]:
+            return isfinite(ratio), limit
+
+        return Steps(0.0, propose, adapt, isnan)
 
 
 class LevenbergMarquardt(NamedTuple):
@@ -63,7 +68,10 @@ class LevenbergMarquardt(NamedTuple):
         def adapt(damping: Any, step: Any, ratio: Any) -> tuple[Any, Any]:
             return ratio > 0, where(ratio > 0, damping / 10, damping * 10)
 
-        return Steps(1e-3, propose, adapt, lambda damping: damping >= _MAX_DAMPING_FACTOR)
+        def is_exhausted(damping: Any) -> Any:
+            return damping >= _MAX_DAMPING_FACTOR
+
+        return Steps(1e-3, propose, adapt, is_exhausted)
 
 
 class Dogleg(NamedTuple):
@@ -90,7 +98,10 @@ class Dogleg(NamedTuple):
             length = sqrt(step @ step)
             return ratio > 0, where(ratio > 0.75, maximum(radius, 3 * length), where(ratio >= 0.25, radius, length / 4))
 
-        return Steps(1.0, propose, adapt, lambda radius: logical_not(radius > _MIN_RADIUS))
+        def is_exhausted(radius: Any) -> Any:
+            return logical_not(radius > _MIN_RADIUS)
+
+        return Steps(1.0, propose, adapt, is_exhausted)
 
 
 LeastSquaresSolver: TypeAlias = GaussNewton | LevenbergMarquardt | Dogleg

@@ -81,9 +81,13 @@ def linear_solve(
     def solve(matvec: Matvec, b: Any) -> Any:
         return iterate(matvec, b, solver, limit, start, precondition)
 
+    def transposed_precondition(x: Any) -> Any:
+        assert precondition is not None
+        return vjp(precondition, x)[1](x)[0]
+
     def transpose_solve(matvec: Matvec, b: Any) -> Any:
-        transposed = None if precondition is None else lambda x: vjp(precondition, x)[1](x)[0]
-        return iterate(matvec, b, solver, limit, None, precondition if isinstance(solver, CG) else transposed)
+        is_symmetric = precondition is None or isinstance(solver, CG)
+        return iterate(matvec, b, solver, limit, None, precondition if is_symmetric else transposed_precondition)
 
     value, (converged, num_steps) = lax.custom_linear_solve(
         matvec, right_side, solve, transpose_solve=transpose_solve, symmetric=isinstance(solver, CG), has_aux=True
@@ -104,9 +108,11 @@ def _product(api_name: str, name: str, operator: Any, unravel: Callable[[Any], A
 def _matrix_of(api_name: str, operator: Any, solver: DirectSolver, unravel: Callable[[Any], Any], like: Any) -> Any:
     """Return the matrix that a direct solver factors; `Diagonal` and `Tridiagonal` use operators with their structure."""
     size = like.shape[0]
-    structured = {Diagonal: DiagonalLinearOperator, Tridiagonal: TridiagonalLinearOperator}.get(type(solver))
-    if structured is not None and isinstance(operator, structured):
-        return operator
+    match solver, operator:
+        case (Diagonal(), DiagonalLinearOperator()) | (Tridiagonal(), TridiagonalLinearOperator()):
+            return operator
+        case _:
+            pass
     if isinstance(operator, DiagonalLinearOperator | TridiagonalLinearOperator):
         matrix = operator.as_matrix()
     elif callable(operator):

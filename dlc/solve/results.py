@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -90,7 +90,7 @@ def split_aux(
     def part(index: int) -> Callable[[Any], Any]:
         def call(y: Any) -> Any:
             result = fn(y, args)
-            if not isinstance(result, tuple) or len(result) != 2:
+            if not isinstance(cast("object", result), tuple) or len(result) != 2:
                 refuse(DTypeError(f"{api_name}: fn returned a {type(result).__name__}; expected (value, aux) for has_aux=True"))
             return result[index]
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from dlc import tree
 from dlc.errors import DlcError
-from dlc.numpy import equal, isfinite, logical_or, maximum, minimum, searchsorted, sign, sum, take
+from dlc.numpy import equal, isfinite, logical_or, maximum, minimum, searchsorted, sign, subtract, sum, take
 from dlc.numpy.apply import ArrayLike, convert, operand, refuse
 from dlc.solve.results import RESULTS
 
@@ -55,7 +55,11 @@ class DenseInterpolation(NamedTuple):
         step = minimum(searchsorted(direction * self.ends, direction * t), last)
         start = take(self.starts, step)
         position = (t - start) / (take(self.ends, step) - start)
-        return tree.map(lambda c: interpolate(take(c, step, axis=0), position), self.coefficients)
+
+        def state(coefficients: Any) -> Any:
+            return interpolate(take(coefficients, step, axis=0), position)
+
+        return tree.map(state, self.coefficients)
 
 
 def interpolate(coefficients: Any, position: Any) -> Any:
@@ -99,6 +103,7 @@ class DiffEqSolution(NamedTuple):
         Raises DlcError without dense output.
         """
         if self.interpolation is None:
-            refuse(DlcError("dlc.solve.DiffEqSolution.evaluate: no dense output; call diffeqsolve with SaveAt(dense=True)"))
+            api_name = "dlc.solve.DiffEqSolution.evaluate"
+            return refuse(DlcError(f"{api_name}: no dense output; call diffeqsolve with SaveAt(dense=True)"))
         first = self.interpolation.evaluate(t0)
-        return first if t1 is None else tree.map(lambda a, b: b - a, first, self.interpolation.evaluate(t1))
+        return first if t1 is None else tree.map(subtract, self.interpolation.evaluate(t1), first)

@@ -418,20 +418,22 @@ def sliding_window_view(x: ArrayLike, /, window_shape: int | Sequence[int], axis
     return x
 
 
-def piecewise(x: ArrayLike, condlist: Sequence[ArrayLike], funclist: Sequence[Any], /, *args: Any) -> Any:
+def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Any], /, *args: Any) -> Any:
     """Return for each element the value of the function whose condition is true, the last one of several.
 
     Functions are called with the whole array and `args`; numbers are values. One more of them than conditions is used
     where none is true, else 0. The result has the dtype of `x`.
     """
     x = operand(x)
-    conditions: list[Any] = [operand(c) for c in condlist] if isinstance(condlist, list | tuple) else [operand(condlist)]
+    is_sequence = isinstance(cast("object", condlist), list | tuple)
+    conditions = [operand(c) for c in condlist] if is_sequence else [operand(condlist)]
     if len(conditions) == 1 and conditions[0].ndim > x.ndim:
         conditions = [getitem(conditions[0], k) for k in range(conditions[0].shape[0])]
     if len(funclist) not in (len(conditions), len(conditions) + 1):
         expected = f"{len(conditions)} or {len(conditions) + 1}"
         refuse(ShapeError(f"piecewise: {len(funclist)} functions for {len(conditions)} conditions; expected {expected}"))
-    values = [convert(f(x, *args) if callable(f) else f, x.dtype) for f in funclist]
+    results: list[Any] = [f(x, *args) if callable(f) else f for f in funclist]
+    values = [convert(result, x.dtype) for result in results]
     result = values[-1] if len(values) > len(conditions) else convert(0, x.dtype)
     for condition, value in zip(conditions, values, strict=False):
         result = where(condition, value, result)

@@ -95,7 +95,7 @@ def find_next_panel(loop: scf.ForOp, read: vector.TransferReadOp, row_axis: int,
     distances = [axis.stride * axis.size for axis in panel_axes if advancing in axis.iterators]
     outer_loops = [op for op in _ancestors(loop, panel.parent_op()) if isinstance(op, scf.ForOp)][::-1]
     ranges = [constant_range(op) for op in outer_loops]
-    if innermost is advancing or len(distances) != 1 or distances[0] % shape[-1] or None in ranges:
+    if advancing is None or innermost is advancing or len(distances) != 1 or distances[0] % shape[-1] or None in ranges:
         return None
     # A partial last tile is separate code, which does not prefetch a part.
     inner = enclosing[: enclosing.index(advancing)]

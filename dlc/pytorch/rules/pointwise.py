@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -343,7 +343,7 @@ def deg2rad(x: Any) -> Any:
 def to_copy(x: Any, dtype: Any = None) -> Any:
     if dtype == ml_dtypes.float8_e4m3fn and x.dtype != dtype:
         # The format has no infinity, and PyTorch saturates; NaN remains.
-        limit = float(ml_dtypes.finfo(ml_dtypes.float8_e4m3fn).max)
+        limit = float(cast(Any, ml_dtypes.finfo)(ml_dtypes.float8_e4m3fn).max)
         x = dnp.clip(x, -limit, limit)
     return x if dtype is None else convert(x, dtype)
 

@@ -51,7 +51,7 @@ def promoted(*xs: ArrayLike) -> list[Any]:
     return [convert_wrapping(x, dtype) for x in xs]
 
 
-def convert_wrapping(x: ArrayLike, dtype: Dtype) -> Any:
+def convert_wrapping(x: Any, dtype: Dtype) -> Any:
     """Convert an operand; integers wrap around, also a Python integer that the dtype does not represent."""
     is_wrapped = isinstance(x, int) and not isinstance(x, bool) and dtype.kind in "iu"
     return convert(np.int64(x).astype(dtype) if is_wrapped else x, dtype)

@@ -57,8 +57,12 @@ class MutatingModel(Model):
             results_by_name = {info.name: result for info, result in zip(self._program.outputs, results, strict=True)}
             # The evaluator may return inputs.
             targets = [by_name[name] for name in self._mutated]
+
+            def is_alias(result: Any) -> bool:
+                return any(np.may_share_memory(result, target) for target in targets)
+
             for name, result in results_by_name.items():
-                if isinstance(result, np.ndarray) and any(np.may_share_memory(result, target) for target in targets):
+                if isinstance(result, np.ndarray) and is_alias(result):
                     results_by_name[name] = result.copy()
             for output, mutated in self._mutations.items():
                 np.copyto(by_name[mutated], np.asarray(results_by_name[output]))
@@ -88,8 +92,11 @@ def _writable_array(value: Any, info: TensorInfo, model: str) -> NDArray[Any]:
     Raises DlcError for a value without memory that NumPy can write to, and what `to_input_array` raises.
     """
     array = to_input_array(value, info)
-    is_writable = isinstance(array, np.ndarray) and array.flags.writeable
     # NumPy creates a new array from a list at each conversion.
-    if is_writable and (not array.size or np.may_share_memory(array, to_input_array(value, info))):
+    if (
+        isinstance(array, np.ndarray)
+        and array.flags.writeable
+        and (not array.size or np.may_share_memory(array, np.asarray(to_input_array(value, info))))
+    ):
         return array
     raise DlcError(f"{model}: input {info}: the call mutates it; pass a writable NumPy array, or a PyTorch tensor on the CPU")

@@ -55,8 +55,10 @@ class CumulativeOp(Composite):
         return [tensor_type(shape_of(self.x), element_type_of(self.x))]
 
     def reference(self, *operands: Array) -> Array:
-        settings = {"exclusive": flag(self.exclusive), "reverse": flag(self.reverse)}
-        return in_wide_type(self, lambda x: accumulate(x, self.cumulative_axis, self.KIND, **settings), operands)
+        def accumulated(x: Array) -> Array:
+            return accumulate(x, self.cumulative_axis, self.KIND, exclusive=flag(self.exclusive), reverse=flag(self.reverse))
+
+        return in_wide_type(self, accumulated, operands)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         build, axis = DlBuilder(self), self.cumulative_axis
