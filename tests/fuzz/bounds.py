@@ -131,7 +131,9 @@ def _errors(op: DlOp, operands: Sequence[BoundedArray], arrays: Sequence[Array],
         case Contraction():
             return [contraction_error(op, operands, arrays[0], precision)]
         case LibraryKernel():
-            return [_factorization_error(exact, a) for a in arrays]
+            return [
+                _factorization_error(exact, a, [b for b in arrays if (b.shape, b.dtype) == (a.shape, a.dtype)]) for a in arrays
+            ]
         case _:
             raise NotImplementedError(f"{op.name}: define its error bound in {__name__}")
 
@@ -200,13 +202,16 @@ def _formula_error(decomposed: BoundedArray, array: Array) -> Array | None:
     return None if decomposed.error is None and same.all() else decomposed.errors + rounding
 
 
-def _factorization_error(exact: bool, array: Array) -> Array | None:
-    """Return the errors of a matrix factorization: small for exact operands, which are well-conditioned, else unbounded."""
+def _factorization_error(exact: bool, array: Array, parts: Sequence[Array]) -> Array | None:
+    """Return the errors of a matrix factorization: small for exact operands, which are well-conditioned, else unbounded.
+
+    They are relative to the largest of `parts`: the imaginary parts of real eigenvalues are rounding errors of the real parts.
+    """
     if not exact:
         return np.full(array.shape, np.inf)
     if not is_float(array.dtype):
         return None
-    return np.full(array.shape, 2000 * np.max(spacing(array), initial=0))
+    return np.full(array.shape, 2000 * max(float(np.max(spacing(part), initial=0)) for part in parts))
 
 
 def _elementwise(op: Elementwise, operands: Sequence[BoundedArray], array: Array) -> Array | None:
