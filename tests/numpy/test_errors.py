@@ -146,7 +146,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], type[DlcError], str]] = {
     "qr": (lambda x: dnp.linalg.qr(x, mode="raw"), UnsupportedError, 'expected "reduced"'),
     "norm": (lambda x: dnp.linalg.norm(x, 3), UnsupportedError, r"matrix_norm: ord 3; expected"),
     "no_order": (lambda x: dnp.digitize(x, [1, 3, 2]), ShapeError, r"digitize: bins \[1, 3, 2\]; expected ascending"),
-    "numpy_only": (lambda x: np.histogram2d(x, x), UnsupportedError, r"no .histogram2d.: use digitize"),
+    "numpy_only": (lambda x: np.apply_over_axes(np.sum, x, 0), UnsupportedError, r"no .apply_over_axes.: reduce along"),
     "numpy_eig": (lambda x: np.linalg.eig(1j * x), ShapeError, "eig: an array of shape .*; expected square matrices"),
     "numpy_setting": (
         lambda x: np.sum(x, out=np.zeros(4)),
