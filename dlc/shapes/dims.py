@@ -63,10 +63,17 @@ class Dim:
     Equality is that of polynomials. An order comparison whose result depends on the values of symbols raises UndecidableError.
     """
 
-    __slots__ = ("terms",)
+    __slots__ = ("_hash", "_text", "terms")
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
         self.terms: Mapping[Monomial, int] = {m: c for m, c in terms.items() if c != 0}
+        # Computed once: quotients of quotients are long, and monomials are sorted by their texts.
+        self._hash: int | None = None
+        self._text: str | None = None
+
+    def __reduce__(self) -> tuple[type[Dim], tuple[Mapping[Monomial, int]]]:
+        # Hashes of strings differ between processes.
+        return Dim, (self.terms,)
 
     @staticmethod
     def symbol(name: str) -> Dim:
@@ -149,8 +156,10 @@ class Dim:
         return is_same(self, cast(Size, other)) if _is_size(other) else NotImplemented
 
     def __hash__(self) -> int:
-        size = self.simplified()
-        return hash(size) if isinstance(size, int) else hash(frozenset(self.terms.items()))
+        if self._hash is None:
+            size = self.simplified()
+            self._hash = hash(size) if isinstance(size, int) else hash(frozenset(self.terms.items()))
+        return self._hash
 
     def __lt__(self, other: Size) -> bool:
         return _decide_negative(self - other, f"is {self} < {other}?") if _is_size(other) else NotImplemented
@@ -171,6 +180,11 @@ class Dim:
     __index__ = __int__
 
     def __str__(self) -> str:
+        if self._text is None:
+            self._text = self._to_text()
+        return self._text
+
+    def _to_text(self) -> str:
         text = ""
         for m, c in sorted(self.terms.items(), key=lambda t: (-len(t[0]), [_key(a) for a in t[0]])):
             factors = [*([str(abs(c))] if abs(c) != 1 or not m else []), *map(_key, m)]

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -76,6 +80,16 @@ def test_plain_sizes_are_the_same_data_inside_of_a_trace() -> None:
     assert outside == [
         True, False, False, True, True, True, True, 4, True, False, ["n", "n + 1", None, "3", "3"], ["n"], True
     ]  # fmt: skip
+
+
+def test_sizes_are_found_in_a_set_in_another_process() -> None:
+    size = parse_size("(N // 2 + 1) * M")
+    assert {size, parse_size("M * (N // 2 + 1)")} == {size}
+    check = (
+        "import pickle, sys; size = pickle.load(sys.stdin.buffer); sys.exit(size not in {pickle.loads(pickle.dumps(size)) + 0})"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    assert subprocess.run([sys.executable, "-c", check], input=pickle.dumps(size), env=environment, check=False).returncode == 0
 
 
 def test_sizes_of_a_trace_are_converted_at_its_boundary() -> None:
