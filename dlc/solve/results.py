@@ -44,7 +44,8 @@ class RESULTS(enum.IntEnum):
     @classmethod
     def _missing_(cls, value: object) -> RESULTS | None:
         """Find the member of an array without axes."""
-        return cls(int(value)) if getattr(value, "shape", None) == () else None  # type: ignore[call-overload]
+        code = np.asarray(value)
+        return next((member for member in cls if member == code), None) if code.shape == () else None
 
 
 def failure_unless(is_successful: Any, failure: RESULTS) -> Any:

@@ -21,10 +21,10 @@ ERROR_TYPES = TypeError, ValueError, IndexError
 
 def call(module: Any, family: str, name: str, text: str, data: dict[str, Any]) -> Any:
     """Evaluate `name(text)` with the functions of a module on these arrays."""
-    place = f"m.linalg.{name}" if family == "linalg" else f"m.{name}"
+    function = f"m.linalg.{name}" if family == "linalg" else f"m.{name}"
     if module is np and name == "sliding_window_view":
-        place = f"m.lib.stride_tricks.{name}"
-    result = eval(f"{place}({text})", {"m": module}, data)
+        function = f"m.lib.stride_tricks.{name}"
+    result = eval(f"{function}({text})", {"m": module}, data)
     if isinstance(result, tuple) and isinstance(result[-1], list | tuple):
         return (*result[:-1], *result[-1])
     return tuple(result) if isinstance(result, list) else result
